@@ -1,0 +1,22 @@
+// Where rows start. Batches, heads and rows count from the start of the slice.
+
+// The workgroup's number in a dispatch that is folded into two dimensions.
+fn group_number(group: vec3<u32>, groups_x: u32) -> u32 {
+    return group.x + group.y * groups_x;
+}
+
+fn row_start(view: View, b: u32, h: u32, s: u32) -> u32 {
+    return view.base + b * view.batch + h * view.head + s * view.seq;
+}
+
+// Grouped heads: query head h reads key/value head h / group. The slice starts at a multiple of the group or
+// stays within one.
+fn kv_head(h: u32) -> u32 {
+    return (params.first_head + h) / params.group - params.first_head / params.group;
+}
+
+// Position of a row in a (batch, q_heads, seq_q) array of the whole problem.
+fn row_number(b: u32, h: u32, i: u32) -> u32 {
+    return ((params.first_batch + b) * params.q_heads + params.first_head + h) * params.seq_q
+        + params.first_row + i;
+}

@@ -1,0 +1,104 @@
+// Attention as it is written on paper, in three passes with the score matrix in memory: the baseline that tests and
+// benches compare with, and what runs where no tile fits. One thread for each score, row or vec4 of output.
+
+@group(0) @binding(7) var<storage, read_write> scores: array<f32>;
+
+struct Element {
+    b: u32,
+    h: u32,
+    i: u32,
+    x: u32, // position within the row
+}
+
+// Splits a number that counts (batch, head, row, x).
+fn element(number: u32, width: u32) -> Element {
+    let row = number / width;
+    return Element(
+        row / (params.rows * params.heads),
+        (row / params.rows) % params.heads,
+        row % params.rows,
+        number % width,
+    );
+}
+
+fn element_count(width: u32) -> u32 {
+    return params.batches * params.heads * params.rows * width;
+}
+
+// s = factor q.k, or NOTHING where the row does not see the key.
+@compute @workgroup_size(THREADS)
+fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let number = group_number(group, params.groups_x) * THREADS + lane;
+    if (number >= element_count(params.seq_k)) {
+        return;
+    }
+    let at = element(number, params.seq_k);
+    var offset = 0;
+    if (CAUSAL) {
+        offset = causal_offset(at.b);
+    }
+    var s = NOTHING;
+    if (visible4(at.i, at.x, valid_keys(at.b), offset).x) {
+        let q_row = row_start(params.q, at.b, at.h, at.i);
+        let k_row = row_start(params.k, at.b, kv_head(at.h), at.x);
+        var sum = 0.0;
+        for (var d = 0u; d < QK_DIM4; d++) {
+            sum += dot(load_q(q_row, d), load_k(k_row, d));
+        }
+        s = sum * row_factor(at.b, at.h, at.i);
+    }
+    scores[number] = s;
+}
+
+// p = 2^(s - m) / l for a whole row.
+@compute @workgroup_size(THREADS)
+fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = group_number(group, params.groups_x_softmax) * THREADS + lane;
+    if (row >= element_count(1u)) {
+        return;
+    }
+    let first = row * params.seq_k;
+    var m = NOTHING;
+    for (var j = 0u; j < params.seq_k; j++) {
+        m = max(m, scores[first + j]);
+    }
+    var l = 0.0;
+    var u = 0.0;
+    for (var j = 0u; j < params.seq_k; j++) {
+        let s = scores[first + j];
+        var p = 0.0;
+        if (s != NOTHING) {
+            p = exp2(s - m);
+            u += p * max(s - m, FLOOR);
+        }
+        l += p;
+        scores[first + j] = p;
+    }
+    if (!is_empty(l)) {
+        for (var j = 0u; j < params.seq_k; j++) {
+            scores[first + j] /= l;
+        }
+    }
+    let at = element(row, 1u);
+    store_stats(row_number(at.b, at.h, at.i), m, l, u);
+}
+
+// out = p v, four columns for each thread.
+@compute @workgroup_size(THREADS)
+fn output_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let number = group_number(group, params.groups_x_output) * THREADS + lane;
+    if (number >= element_count(V_DIM4)) {
+        return;
+    }
+    let at = element(number, V_DIM4);
+    let first = (number / V_DIM4) * params.seq_k;
+    var sum = vec4<f32>(0.0);
+    for (var j = 0u; j < params.seq_k; j++) {
+        let p = scores[first + j];
+        // A key of weight 0 may be one that is not seen, and then v may hold anything.
+        if (p != 0.0) {
+            sum += p * load_v(row_start(params.v, at.b, kv_head(at.h), j), at.x);
+        }
+    }
+    store_out(row_start(params.out, at.b, at.h, at.i), at.x, sum);
+}

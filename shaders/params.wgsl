@@ -1,0 +1,58 @@
+// What one dispatch is told. The twin of this struct is src/shader/params.rs; a test compares the two by
+// reflection, name by name and offset by offset.
+
+// Where the rows of a tensor are, in elements from the start of its binding:
+// row (b, h, s) starts at base + b * batch + h * head + s * seq.
+struct View {
+    base: u32,
+    batch: u32,
+    head: u32,
+    seq: u32,
+}
+
+struct Params {
+    q: View,
+    k: View,
+    v: View,
+    out: View,
+    // Distance between the numbers of a row, for the scalar loads.
+    q_dim: u32,
+    k_dim: u32,
+    v_dim: u32,
+    out_dim: u32,
+
+    // The whole problem.
+    q_heads: u32,
+    group: u32, // query heads that share a key/value head
+    seq_q: u32,
+    seq_k: u32,
+
+    // The slice of it that this dispatch computes.
+    first_batch: u32,
+    first_head: u32,
+    first_row: u32,
+    batches: u32,
+    heads: u32,
+    rows: u32,
+    row_tiles: u32,
+
+    // Workgroups, folded into x and y because one dimension holds only 65535 of them. A dispatch may have a few
+    // more than there is work for. Three counts, because the naive kernel has three passes.
+    groups_x: u32,
+    groups_x_softmax: u32,
+    groups_x_output: u32,
+
+    causal_offset: i32,
+    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential.
+    factor: f32,
+
+    // Sections of the stats and tables bindings, in elements.
+    lse: u32,
+    entropy: u32,
+    row_max: u32,
+    kv_len: u32,
+    causal_offsets: u32,
+    temperature: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;

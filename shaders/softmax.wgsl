@@ -1,0 +1,59 @@
+// The online softmax: what is kept of a row while its keys go by.
+//
+// With scores s in units of log2 (s = score * log2 e) and over the keys seen so far,
+//   m = max s
+//   l = sum 2^(s - m)
+//   u = sum 2^(s - m) (s - m)         (only for the entropy)
+//   o = sum 2^(s - m) v               (kept by the kernel)
+// When a larger m' arrives, all sums are expressed in terms of it:
+//   l' = l 2^(m - m'),  o' = o 2^(m - m'),  u' = (u + l (m - m')) 2^(m - m')
+// The answer is o / l; dividing once at the end is all the normalisation there is.
+//
+// WGSL has no infinity and a compiler may assume that none occurs. So a key that a row does not see has the score NOTHING,
+// a finite number below any real score, and whether something was seen is decided by comparing, never by
+// arithmetic on it: the largest key of a row adds exactly 1 to l, so l = 0 means that no key was seen.
+
+const NOTHING = -3.0e38;
+
+// 2^x is 0 in f32 from here down; differences are cut off there, so that NOTHING - m cannot overflow.
+const FLOOR = -1000.0;
+
+// Everything here is four rows at a time, one in each component.
+struct State {
+    m: vec4<f32>,
+    l: vec4<f32>,
+    u: vec4<f32>,
+}
+
+fn empty_state() -> State {
+    return State(vec4<f32>(NOTHING), vec4<f32>(0.0), vec4<f32>(0.0));
+}
+
+// How far the sums so far shrink when the maximum becomes m: m_old - m, not below FLOOR.
+fn shift(state: State, m: vec4<f32>) -> vec4<f32> {
+    return max(state.m - m, vec4<f32>(FLOOR));
+}
+
+// The sums of a state in terms of a new maximum, by = shift(state, m).
+fn rebase(state: State, m: vec4<f32>, by: vec4<f32>) -> State {
+    let alpha = exp2(by);
+    var u = state.u;
+    if (ENTROPY) {
+        u = alpha * (u + state.l * by);
+    }
+    return State(m, alpha * state.l, u);
+}
+
+// 2^(s - m) for scores at least one of which is no key at all or not seen.
+fn weight_masked(s: vec4<f32>, m: vec4<f32>) -> vec4<f32> {
+    return select(exp2(s - m), vec4<f32>(0.0), s == vec4<f32>(NOTHING));
+}
+
+// The term that a key of weight p adds to u.
+fn entropy_term(s: vec4<f32>, m: vec4<f32>, p: vec4<f32>) -> vec4<f32> {
+    return p * max(s - m, vec4<f32>(FLOOR));
+}
+
+fn is_empty(l: f32) -> bool {
+    return l == 0.0;
+}

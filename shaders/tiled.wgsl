@@ -1,0 +1,254 @@
+// Tiled attention with an online softmax, at WebGPU's default limits: no subgroups, no f16, at most 16 KiB of workgroup
+// memory. The score matrix is never stored.
+//
+// A workgroup takes ROWS query rows of one head and goes through the keys KEYS at a time. For each tile of keys
+//   1. scores:  s = q k^T. q and k are staged in workgroup memory DIM_CHUNK vec4s at a time; a thread keeps the
+//               scores of 4 rows and KEYS_PER_THREAD keys in registers, so that a number read from workgroup memory
+//               is used 4 or KEYS_PER_THREAD times.
+//   2. softmax: the threads of a row exchange their maxima; each turns its scores into weights.
+//   3. output:  o = o * alpha + p v. The weights go through workgroup memory, because a thread now owns
+//               other things: 4 * OUT_ROW_GROUPS rows and OUT_COLUMNS_PER_THREAD vec4s of v's columns.
+// Staged q and k, and later weights and staged v, take turns in one pool of workgroup memory.
+//
+// Loops marked "unroll" are written out by the host before compilation, so that the register arrays are only ever indexed
+// by literals and every compiler keeps them in registers.
+
+var<workgroup> pool: array<vec4<f32>, POOL>;
+// One vec4 (four rows) from each thread: maxima, then sums.
+var<workgroup> partial: array<vec4<f32>, THREADS>;
+// What the rows of o are multiplied by: 2^(m_old - m_new) at each tile, 1 / l at the end.
+var<workgroup> row_scale: array<vec4<f32>, ROW_GROUPS>;
+
+// Staged q lies [dim][group of four rows], a vec4 holding four rows: multiplied by one number of k it gives four
+// scores. Staged k lies [key][vec4 of dims], with a gap of one vec4 so that neighbouring threads, which read
+// neighbouring keys, do not meet in one memory bank.
+const K_STAGE = 4u * DIM_CHUNK * ROW_GROUPS;
+const K_STRIDE = DIM_CHUNK + 1u;
+// Weights lie [key][group of four rows], staged v lies [key][vec4 of columns].
+const V_STAGE = KEYS * ROW_GROUPS;
+
+@compute @workgroup_size(THREADS)
+fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let number = group_number(group, params.groups_x);
+    let tiles = V_BLOCKS * params.row_tiles;
+    if (number >= tiles * params.heads * params.batches) {
+        return;
+    }
+    let v_block = number % V_BLOCKS;
+    // Last rows first: with a causal mask they are the longest, and a long one left to the end would run alone.
+    let first_row = (params.row_tiles - 1u - (number % tiles) / V_BLOCKS) * ROWS;
+    let h = (number / tiles) % params.heads;
+    let b = number / (tiles * params.heads);
+    let last_row = min(first_row + ROWS, params.rows) - 1u;
+
+    let range = key_range(b, first_row, last_row);
+    let valid = valid_keys(b);
+    var offset = 0;
+    if (CAUSAL) {
+        offset = causal_offset(b);
+    }
+
+    // Scores: this thread's rows are first_row + 4 row_group .. + 3, its keys key_lane + KEY_LANES c.
+    let key_lane = lane % KEY_LANES;
+    let row_group = lane / KEY_LANES;
+    // Output: this thread's columns are column + OUT_COLUMNS j, its row groups out_group .. + OUT_ROW_GROUPS - 1.
+    let column = lane % OUT_COLUMNS;
+    let out_group = (lane / OUT_COLUMNS) * OUT_ROW_GROUPS;
+
+    var state = empty_state();
+    var o: array<vec4<f32>, OUT_REGISTERS>;
+
+    for (var tile = 0u; tile < range.end; tile += KEYS) {
+        // ---- scores
+        var s: array<vec4<f32>, KEYS_PER_THREAD>;
+        for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
+            stage_q(b, h, first_row, chunk * DIM_CHUNK, lane);
+            stage_k(b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
+            workgroupBarrier();
+            for (var d = 0u; d < DIM_CHUNK; d++) {
+                let q_at = 4u * d * ROW_GROUPS + row_group;
+                let q0 = pool[q_at];
+                let q1 = pool[q_at + ROW_GROUPS];
+                let q2 = pool[q_at + 2u * ROW_GROUPS];
+                let q3 = pool[q_at + 3u * ROW_GROUPS];
+                for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                    let k = pool[K_STAGE + (c * KEY_LANES + key_lane) * K_STRIDE + d];
+                    s[c] = fma(q0, vec4<f32>(k.x), s[c]);
+                    s[c] = fma(q1, vec4<f32>(k.y), s[c]);
+                    s[c] = fma(q2, vec4<f32>(k.z), s[c]);
+                    s[c] = fma(q3, vec4<f32>(k.w), s[c]);
+                }
+            }
+            workgroupBarrier();
+        }
+
+        // ---- softmax
+        let boundary = tile + KEYS > range.full;
+        if (boundary) {
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                let j = tile + c * KEY_LANES + key_lane;
+                let seen = visible4(first_row + 4u * row_group, j, valid, offset);
+                s[c] = select(vec4<f32>(NOTHING), s[c], seen);
+            }
+        }
+        var m = state.m;
+        for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+            m = max(m, s[c]);
+        }
+        partial[lane] = m;
+        workgroupBarrier();
+        for (var other = 0u; other < KEY_LANES; other++) {
+            m = max(m, partial[row_group * KEY_LANES + other]);
+        }
+        let by = shift(state, m);
+        state = rebase(state, m, by);
+        for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+            var p = vec4<f32>(0.0);
+            if (boundary) {
+                p = weight_masked(s[c], m);
+            } else {
+                p = exp2(s[c] - m);
+            }
+            state.l += p;
+            if (ENTROPY) {
+                state.u += entropy_term(s[c], m, p);
+            }
+            pool[(c * KEY_LANES + key_lane) * ROW_GROUPS + row_group] = p;
+        }
+        if (key_lane == 0u) {
+            row_scale[row_group] = exp2(by);
+        }
+        workgroupBarrier();
+
+        // ---- output
+        for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+            let alpha = row_scale[out_group + g];
+            for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+                for (var r = 0u; r < 4u; r++) { // unroll
+                    o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+                }
+            }
+        }
+        let tile_end = min(KEYS, range.end - tile);
+        for (var first = 0u; first < tile_end; first += V_CHUNK) {
+            if (V_STAGED) {
+                stage_v(b, kv_head(h), tile + first, range.end, v_block, lane);
+                workgroupBarrier();
+            }
+            let last = min(V_CHUNK, tile_end - first);
+            if (boundary) {
+                // Some rows do not see some keys, which have weight 0 there: whatever v holds, NaN too, must not
+                // reach those rows, and 0 * NaN would.
+                for (var key = 0u; key < last; key++) {
+                    let p_at = (first + key) * ROW_GROUPS + out_group;
+                    for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+                        let v = value(b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
+                        for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+                            let p = pool[p_at + g];
+                            for (var r = 0u; r < 4u; r++) { // unroll
+                                let at = (g * OUT_COLUMNS_PER_THREAD + j) * 4u + r;
+                                o[at] = fma(vec4<f32>(p[r]), select(v, vec4<f32>(0.0), p[r] == 0.0), o[at]);
+                            }
+                        }
+                    }
+                }
+            } else {
+                for (var key = 0u; key < last; key++) {
+                    let p_at = (first + key) * ROW_GROUPS + out_group;
+                    for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+                        let v = value(b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
+                        for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+                            let p = pool[p_at + g];
+                            for (var r = 0u; r < 4u; r++) { // unroll
+                                let at = (g * OUT_COLUMNS_PER_THREAD + j) * 4u + r;
+                                o[at] = fma(vec4<f32>(p[r]), v, o[at]);
+                            }
+                        }
+                    }
+                }
+            }
+            workgroupBarrier();
+        }
+    }
+
+    // ---- the sums of all threads of a row
+    partial[lane] = state.l;
+    workgroupBarrier();
+    var l = vec4<f32>(0.0);
+    for (var other = 0u; other < KEY_LANES; other++) {
+        l += partial[row_group * KEY_LANES + other];
+    }
+    var u = vec4<f32>(0.0);
+    if (ENTROPY) {
+        workgroupBarrier();
+        partial[lane] = state.u;
+        workgroupBarrier();
+        for (var other = 0u; other < KEY_LANES; other++) {
+            u += partial[row_group * KEY_LANES + other];
+        }
+    }
+    if (key_lane == 0u) {
+        // A row that saw no key has o = 0, and is left so.
+        row_scale[row_group] = select(1.0 / l, vec4<f32>(0.0), l == vec4<f32>(0.0));
+        if (v_block == 0u) {
+            for (var r = 0u; r < 4u; r++) { // unroll
+                let i = first_row + 4u * row_group + r;
+                if (i < params.rows) {
+                    store_stats(row_number(b, h, i), state.m[r], l[r], u[r]);
+                }
+            }
+        }
+    }
+    workgroupBarrier();
+    for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+        let inverse = row_scale[out_group + g];
+        for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+            let d = v_block * V_BLOCK + column + j * OUT_COLUMNS;
+            for (var r = 0u; r < 4u; r++) { // unroll
+                let i = first_row + 4u * (out_group + g) + r;
+                if (i < params.rows && is_own_column(column + j * OUT_COLUMNS, v_block)) {
+                    store_out(row_start(params.out, b, h, i), d,
+                        o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] * inverse[r]);
+                }
+            }
+        }
+    }
+}
+
+// Whether a column of a block of v's columns exists. Blocks and threads are rounded up.
+fn is_own_column(column: u32, v_block: u32) -> bool {
+    return column < V_BLOCK && v_block * V_BLOCK + column < V_DIM4;
+}
+
+// Rows first_row .. + ROWS - 1 of q, times their factor, dims first_dim .. + DIM_CHUNK - 1 (in vec4s). Rows and
+// dims beyond the end become 0.
+fn stage_q(b: u32, h: u32, first_row: u32, first_dim: u32, lane: u32) {
+    for (var at = lane; at < ROW_GROUPS * DIM_CHUNK; at += THREADS) {
+        let d = at % DIM_CHUNK;
+        let row_group = at / DIM_CHUNK;
+        var rows: array<vec4<f32>, 4>;
+        for (var r = 0u; r < 4u; r++) { // unroll
+            let i = first_row + 4u * row_group + r;
+            if (i < params.rows && first_dim + d < QK_DIM4) {
+                rows[r] = load_q(row_start(params.q, b, h, i), first_dim + d) * row_factor(b, h, i);
+            }
+        }
+        let to = 4u * d * ROW_GROUPS + row_group;
+        for (var e = 0u; e < 4u; e++) { // unroll
+            pool[to + e * ROW_GROUPS] = vec4<f32>(rows[0][e], rows[1][e], rows[2][e], rows[3][e]);
+        }
+    }
+}
+
+// Keys first_key .. + KEYS - 1, below end, of k. The rest becomes 0.
+fn stage_k(b: u32, h: u32, first_key: u32, end: u32, first_dim: u32, lane: u32) {
+    for (var at = lane; at < KEYS * DIM_CHUNK; at += THREADS) {
+        let d = at % DIM_CHUNK;
+        let key = at / DIM_CHUNK;
+        var k = vec4<f32>(0.0);
+        if (first_key + key < end && first_dim + d < QK_DIM4) {
+            k = load_k(row_start(params.k, b, h, first_key + key), first_dim + d);
+        }
+        pool[K_STAGE + key * K_STRIDE + d] = k;
+    }
+}

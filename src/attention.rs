@@ -1,0 +1,234 @@
+//! `Attention`: the façade. Holds the app's device and the compiled variants; everything else is a plan away.
+
+use crate::caps::Caps;
+use crate::error::{Error, Result};
+use crate::kernel::PipelineKey;
+use crate::plan::{Plan, PlanOptions};
+use crate::prepared::Prepared;
+use crate::problem::Problem;
+use crate::shader;
+use crate::shader::params::Params;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Attention on a device of the app's. Cheap to clone, usable from several threads.
+///
+/// It never submits, waits or asks for a device, with two exceptions that say so: [`Attention::run`] and
+/// [`Attention::run_blocking`], which take host slices.
+#[derive(Debug, Clone)]
+pub struct Attention {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub device: wgpu::Device,
+    pub caps: Caps,
+    /// What is bound where a tensor has no element, because WebGPU has no empty bindings.
+    pub nothing: wgpu::Buffer,
+    cache: Option<wgpu::PipelineCache>,
+    pipelines: Mutex<HashMap<PipelineKey, Arc<Pipelines>>>,
+}
+
+/// A compiled variant.
+#[derive(Debug)]
+pub(crate) struct Pipelines {
+    pub layout: wgpu::BindGroupLayout,
+    /// One for each entry point, in order of dispatch.
+    pub passes: Vec<wgpu::ComputePipeline>,
+}
+
+// WebGPU objects belong to one thread in a browser; everywhere else these are shared freely.
+#[cfg(not(target_arch = "wasm32"))]
+const _: () = {
+    const fn send_sync<T: Send + Sync>() {}
+    send_sync::<Attention>();
+    send_sync::<Prepared>();
+    send_sync::<crate::prepared::Bound>();
+    send_sync::<Plan>();
+};
+
+impl Attention {
+    /// For a device of the app's, which may have any limits and no features.
+    pub fn new(device: &wgpu::Device) -> Self {
+        Self::with_pipeline_cache(device, None)
+    }
+
+    /// With the app's own [`wgpu::PipelineCache`], through which compiled variants survive the program.
+    pub fn with_pipeline_cache(device: &wgpu::Device, cache: Option<wgpu::PipelineCache>) -> Self {
+        let nothing = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("attention: nothing"),
+            size: 256,
+            usage: wgpu::BufferUsages::STORAGE,
+            mapped_at_creation: false,
+        });
+        Attention {
+            inner: Arc::new(Inner {
+                device: device.clone(),
+                caps: Caps::from_device(device),
+                nothing,
+                cache,
+                pipelines: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The device that everything is made on.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.inner.device
+    }
+
+    /// What the device can do, as planning sees it.
+    pub fn caps(&self) -> &Caps {
+        &self.inner.caps
+    }
+
+    /// Plans a problem for this device.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan(&self, problem: &Problem) -> Result<Plan> {
+        self.plan_with(problem, &PlanOptions::default())
+    }
+
+    /// Plans a problem with choices of your own.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan_with(&self, problem: &Problem, options: &PlanOptions) -> Result<Plan> {
+        Plan::new(problem, &self.inner.caps, options)
+    }
+
+    /// Compiles what a plan needs (or finds it compiled) and makes its small buffers. After this, binding and encoding
+    /// neither compile nor allocate device memory.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the driver refuses the shader, [`Error::OutOfMemory`].
+    pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
+        let pipelines = self.pipelines(plan.key()).await?;
+        Prepared::new(self.clone(), plan.clone(), pipelines).await
+    }
+
+    /// [`Attention::prepare`] for code that is not async.
+    ///
+    /// # Errors
+    /// As [`Attention::prepare`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn prepare_blocking(&self, plan: &Plan) -> Result<Prepared> {
+        pollster::block_on(self.prepare(plan))
+    }
+
+    /// Compiles the variants of several plans ahead of their first use.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the driver refuses a shader.
+    pub async fn warm_up(&self, plans: &[Plan]) -> Result<()> {
+        for plan in plans {
+            self.pipelines(plan.key()).await?;
+        }
+        Ok(())
+    }
+
+    /// Number of variants compiled so far.
+    pub fn compiled(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PipelineKey, Arc<Pipelines>>> {
+        // The map is whole between any two statements, so a panic of another thread left nothing broken.
+        self.inner.pipelines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn pipelines(&self, key: &PipelineKey) -> Result<Arc<Pipelines>> {
+        if let Some(found) = self.lock().get(key) {
+            return Ok(found.clone());
+        }
+        // Compiled outside the lock: two threads may do the same work once, but none waits for a compiler.
+        let label = key.to_string();
+        let scope = self.inner.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let internal = self.inner.device.push_error_scope(wgpu::ErrorFilter::Internal);
+        let pipelines = Arc::new(self.compile(key, &label));
+        let (internal, validation) = (internal.pop(), scope.pop());
+        if let Some(error) = internal.await.or(validation.await) {
+            return Err(Error::Driver { label, message: error.to_string() });
+        }
+        Ok(self.lock().entry(*key).or_insert(pipelines).clone())
+    }
+
+    fn compile(&self, key: &PipelineKey, label: &str) -> Pipelines {
+        let device = &self.inner.device;
+        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: Some(label),
+            source: wgpu::ShaderSource::Wgsl(shader::source(key).into()),
+        });
+        let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: Some(label),
+            entries: &layout_entries(key),
+        });
+        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(label),
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: 0,
+        });
+        let passes = key
+            .kernel
+            .entry_points()
+            .iter()
+            .map(|entry_point| {
+                device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                    label: Some(label),
+                    layout: Some(&pipeline_layout),
+                    module: &module,
+                    entry_point: Some(entry_point),
+                    compilation_options: wgpu::PipelineCompilationOptions::default(),
+                    cache: self.inner.cache.as_ref(),
+                })
+            })
+            .collect();
+        Pipelines { layout, passes }
+    }
+}
+
+/// Numbers of the bindings, as in the shaders.
+pub(crate) mod binding {
+    pub(crate) const PARAMS: u32 = 0;
+    /// q, k, v and out follow from here.
+    pub(crate) const TENSORS: u32 = 1;
+    pub(crate) const STATS: u32 = 5;
+    pub(crate) const TABLES: u32 = 6;
+    pub(crate) const SCORES: u32 = 7;
+}
+
+fn layout_entries(key: &PipelineKey) -> Vec<wgpu::BindGroupLayoutEntry> {
+    let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty,
+        count: None,
+    };
+    let storage = |read_only| wgpu::BindingType::Buffer {
+        ty: wgpu::BufferBindingType::Storage { read_only },
+        has_dynamic_offset: false,
+        min_binding_size: None,
+    };
+    let mut entries = vec![entry(
+        binding::PARAMS,
+        wgpu::BindingType::Buffer {
+            ty: wgpu::BufferBindingType::Uniform,
+            has_dynamic_offset: true,
+            min_binding_size: NonZeroU64::new(size_of::<Params>() as u64),
+        },
+    )];
+    entries.extend((0..4).map(|n| entry(binding::TENSORS + n, storage(n < 3))));
+    if key.stats.count() > 0 {
+        entries.push(entry(binding::STATS, storage(false)));
+    }
+    if key.has_tables() {
+        entries.push(entry(binding::TABLES, storage(true)));
+    }
+    if key.kernel == crate::kernel::Kernel::Naive {
+        entries.push(entry(binding::SCORES, storage(false)));
+    }
+    entries
+}

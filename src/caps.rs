@@ -1,0 +1,113 @@
+//! `Caps`: what a device can do, as plain data, so that planning can be tested with no device at all.
+
+/// The kind of adapter, which decides which tiles are tried first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AdapterClass {
+    /// A graphics card with its own memory.
+    Discrete,
+    /// Graphics that share the processor's memory.
+    Integrated,
+    /// A processor that plays a GPU: lavapipe, SwiftShader, WARP.
+    Cpu,
+    /// Virtual, or not told (browsers).
+    Other,
+}
+
+/// Limits and facts of a device that planning looks at. Read from a device, or made by hand in a test.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// The kind of adapter.
+    pub class: AdapterClass,
+    /// Bytes of one buffer.
+    pub max_buffer_size: u64,
+    /// Bytes of one storage binding.
+    pub max_storage_buffer_binding_size: u64,
+    /// Storage buffers that one shader may use.
+    pub max_storage_buffers_per_shader_stage: u32,
+    /// Bytes of workgroup memory.
+    pub max_compute_workgroup_storage_size: u32,
+    /// Threads of a workgroup.
+    pub max_compute_invocations_per_workgroup: u32,
+    /// Threads of a workgroup in x, the only dimension in use here.
+    pub max_compute_workgroup_size_x: u32,
+    /// Workgroups of a dispatch in one dimension.
+    pub max_compute_workgroups_per_dimension: u32,
+    /// Alignment of a storage binding's offset, in bytes.
+    pub min_storage_buffer_offset_alignment: u32,
+    /// Alignment of a uniform binding's offset, in bytes.
+    pub min_uniform_buffer_offset_alignment: u32,
+}
+
+impl Caps {
+    /// WebGPU's default limits on an adapter that says nothing about itself: what every browser has.
+    pub fn webgpu_default() -> Self {
+        Self::from_limits(&wgpu::Limits::default(), AdapterClass::Other)
+    }
+
+    /// What a device was created with: the limits the app asked for, not those the adapter could have given.
+    pub fn from_device(device: &wgpu::Device) -> Self {
+        let class = match device.adapter_info().device_type {
+            wgpu::DeviceType::DiscreteGpu => AdapterClass::Discrete,
+            wgpu::DeviceType::IntegratedGpu => AdapterClass::Integrated,
+            wgpu::DeviceType::Cpu => AdapterClass::Cpu,
+            _ => AdapterClass::Other,
+        };
+        Self::from_limits(&device.limits(), class)
+    }
+
+    /// From a set of limits.
+    pub fn from_limits(limits: &wgpu::Limits, class: AdapterClass) -> Self {
+        Caps {
+            class,
+            max_buffer_size: limits.max_buffer_size,
+            max_storage_buffer_binding_size: limits.max_storage_buffer_binding_size,
+            max_storage_buffers_per_shader_stage: limits.max_storage_buffers_per_shader_stage,
+            max_compute_workgroup_storage_size: limits.max_compute_workgroup_storage_size,
+            max_compute_invocations_per_workgroup: limits.max_compute_invocations_per_workgroup,
+            max_compute_workgroup_size_x: limits.max_compute_workgroup_size_x,
+            max_compute_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
+            min_storage_buffer_offset_alignment: limits.min_storage_buffer_offset_alignment,
+            min_uniform_buffer_offset_alignment: limits.min_uniform_buffer_offset_alignment,
+        }
+    }
+
+    /// Threads that one workgroup may have in x.
+    pub(crate) fn threads(&self) -> u32 {
+        self.max_compute_invocations_per_workgroup.min(self.max_compute_workgroup_size_x)
+    }
+
+    /// Operations after which a dispatch is cut in two, so that one dispatch stays well under the seconds after which
+    /// operating systems reset a driver, and other work of the app gets its turn. The figures are deliberately
+    /// low guesses of what half a second of each class can do.
+    pub(crate) fn flops_per_dispatch(&self) -> u64 {
+        match self.class {
+            AdapterClass::Discrete => 400_000_000_000,
+            AdapterClass::Integrated | AdapterClass::Other => 50_000_000_000,
+            AdapterClass::Cpu => 20_000_000_000,
+        }
+    }
+}
+
+/// Features that this crate can use where the device has them. None is needed.
+pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY;
+
+/// Features without which nothing runs: none.
+pub const REQUIRED_FEATURES: wgpu::Features = wgpu::Features::empty();
+
+/// A device request that gets the most out of an adapter: the default limits, raised to the adapter's own where
+/// more helps this crate (buffer and binding sizes, workgroup memory, threads).
+///
+/// An app merges this with its own needs; with `wgpu::Limits::default()` everything works too.
+pub fn helpful_limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
+    let has = adapter.limits();
+    // An adapter below WebGPU's defaults (an old OpenGL) keeps its own lower limits: asking for more would fail.
+    let mut limits = wgpu::Limits::default().or_worse_values_from(&has);
+    limits.max_buffer_size = has.max_buffer_size;
+    limits.max_storage_buffer_binding_size = has.max_storage_buffer_binding_size;
+    limits.max_compute_workgroup_storage_size = has.max_compute_workgroup_storage_size;
+    limits.max_compute_invocations_per_workgroup = has.max_compute_invocations_per_workgroup;
+    limits.max_compute_workgroup_size_x = has.max_compute_workgroup_size_x;
+    limits
+}

@@ -1,0 +1,146 @@
+//! One error type. Every variant names the field, what was found and the rule, and is raised
+//! before anything reaches the driver wherever the host can know.
+
+/// What can go wrong. No input makes this crate panic.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A number that is outside what the field allows.
+    #[error("{field} is {value}, but it must be {rule}")]
+    Value {
+        /// The field that holds the number.
+        field: &'static str,
+        /// What was found.
+        value: String,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// Query heads that cannot be shared out evenly over the key/value heads.
+    #[error("q_heads is {q_heads} and kv_heads is {kv_heads}, but q_heads must be a multiple of kv_heads")]
+    HeadsNotMultiple {
+        /// Number of query heads.
+        q_heads: u32,
+        /// Number of key/value heads.
+        kv_heads: u32,
+    },
+    /// A slice of the wrong length.
+    #[error("{field} has {got} elements, but the problem needs {expected}")]
+    Length {
+        /// The input that has the wrong length.
+        field: &'static str,
+        /// Elements found.
+        got: u64,
+        /// Elements needed.
+        expected: u64,
+    },
+    /// An input that the problem needs was not given.
+    #[error("{field} is missing: the problem asks for it ({why})")]
+    Missing {
+        /// The input.
+        field: &'static str,
+        /// The option that makes it necessary.
+        why: &'static str,
+    },
+    /// An input was given that the problem does not use: it would be ignored.
+    #[error("{field} was given, but the problem does not use it: {hint}")]
+    Unused {
+        /// The input.
+        field: &'static str,
+        /// How to make the problem use it.
+        hint: &'static str,
+    },
+    /// A buffer, counted from the offset it is bound at, that is too small.
+    #[error("buffer {field} has {available} bytes after its offset, but the plan needs {needed}")]
+    BufferTooSmall {
+        /// The binding.
+        field: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes there.
+        available: u64,
+    },
+    /// A buffer that was created without a usage that the call needs.
+    #[error("buffer {field} was created without wgpu::BufferUsages::{usage}")]
+    BufferUsage {
+        /// The binding.
+        field: &'static str,
+        /// The usage that is missing.
+        usage: &'static str,
+    },
+    /// A buffer offset that the device cannot bind.
+    #[error(
+        "the offset of buffer {field} is {offset}, but the device binds only at multiples of {alignment} bytes \
+         (put a finer offset into Layout::Strided)"
+    )]
+    Offset {
+        /// The binding.
+        field: &'static str,
+        /// The offset found.
+        offset: u64,
+        /// The device's `min_storage_buffer_offset_alignment`.
+        alignment: u64,
+    },
+    /// One buffer bound both to be read and to be written, which WebGPU forbids.
+    #[error(
+        "{written} and {read} are the same buffer: WebGPU does not bind one buffer for writing and anything else in one dispatch"
+    )]
+    Aliased {
+        /// The binding that is written.
+        written: &'static str,
+        /// The other binding.
+        read: &'static str,
+    },
+    /// More than the device has.
+    #[error("{what} needs {limit} = {needed}, but the device has {available}: {advice}")]
+    LimitExceeded {
+        /// What would need it.
+        what: String,
+        /// The limit's name in `wgpu::Limits`.
+        limit: &'static str,
+        /// What is needed.
+        needed: u64,
+        /// What there is.
+        available: u64,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// The kernel asked for cannot run this problem.
+    #[error("kernel {kernel} cannot run this problem: {reason}")]
+    KernelUnavailable {
+        /// The kernel asked for.
+        kernel: &'static str,
+        /// Why it can't.
+        reason: String,
+    },
+    /// The driver refused a shader or a pipeline.
+    #[error("the driver refused {label}: {message}")]
+    Driver {
+        /// The object's label.
+        label: String,
+        /// What the driver said.
+        message: String,
+    },
+    /// The device has no memory left.
+    #[error("out of device memory while making {label} ({bytes} bytes)")]
+    OutOfMemory {
+        /// The object's label.
+        label: String,
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// The device is gone (driver reset, removed, destroyed). Make a new one and plan again.
+    #[error("the device was lost: {0}")]
+    DeviceLost(String),
+    /// No adapter was found.
+    #[error("no graphics adapter was found: {0}")]
+    NoAdapter(String),
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn value(field: &'static str, value: impl core::fmt::Display, rule: &'static str) -> Self {
+        Error::Value { field, value: value.to_string(), rule }
+    }
+}

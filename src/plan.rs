@@ -1,0 +1,333 @@
+//! Problem -> plan, in pure Rust: which kernel, which tiles, how many dispatches, how much memory, and why.
+//!
+//! Nothing here talks to a device, so every decision can be tested with limits made by hand.
+
+mod slices;
+pub(crate) mod tables;
+mod tiles;
+
+pub use slices::{Slice, Window};
+pub use tables::{Table, TableData, Tables};
+pub use tiles::{OutShape, Tiles};
+
+use crate::caps::Caps;
+use crate::error::{Error, Result};
+use crate::kernel::{Access, Kernel, PipelineKey};
+use crate::mask::Causal;
+use crate::problem::{Problem, Tensor};
+use crate::shader::{self, params::Params};
+use core::fmt;
+use core::ops::Range;
+
+/// Choices that are otherwise the planner's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// The kernel.
+    pub kernel: Option<Kernel>,
+    /// Tile sizes of the tiled kernel.
+    pub tiles: Option<Tiles>,
+}
+
+impl PlanOptions {
+    /// A kernel of your choice.
+    pub fn kernel(kernel: Kernel) -> Self {
+        PlanOptions { kernel: Some(kernel), tiles: None }
+    }
+
+    /// The tiled kernel with tiles of your choice.
+    pub fn tiles(tiles: Tiles) -> Self {
+        PlanOptions { kernel: Some(Kernel::Tiled), tiles: Some(tiles) }
+    }
+}
+
+/// Which statistic a range of the stats buffer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stat {
+    /// Natural log of the sum of exponentials.
+    Lse,
+    /// Entropy in nats.
+    Entropy,
+    /// Largest score.
+    RowMax,
+}
+
+/// Everything that is decided before a device is involved. Its `Display` explains it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    problem: Problem,
+    key: PipelineKey,
+    reason: String,
+    slices: Vec<Slice>,
+    tables: Tables,
+    scratch_bytes: u64,
+    binding_alignment: u64,
+    uniform_alignment: u64,
+}
+
+impl Plan {
+    /// Plans a problem for a device's capabilities.
+    ///
+    /// # Errors
+    /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and nothing helps;
+    /// [`Error::KernelUnavailable`] where the kernel asked for cannot run it.
+    ///
+    /// ```
+    /// use wgpu_attention::{Caps, Plan, PlanOptions, Problem, Shape};
+    /// let problem = Problem::new(Shape::self_attention(1, 12, 128, 64));
+    /// let plan = Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::default())?;
+    /// assert!(plan.workgroup_bytes() <= 16384);
+    /// println!("{plan}");
+    /// # Ok::<(), wgpu_attention::Error>(())
+    /// ```
+    pub fn new(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Plan> {
+        problem.check()?;
+        let (kernel, tiles, reason) = choose(problem, caps, options)?;
+        let key = PipelineKey {
+            kernel,
+            head_dim_qk: problem.shape.head_dim_qk,
+            head_dim_v: problem.shape.head_dim_v,
+            tiles,
+            access: access(problem)?,
+            causal: problem.causal.is_some(),
+            causal_per_batch: problem.causal == Some(Causal::PerBatch),
+            kv_len: problem.kv_len,
+            temperature: tables::source(problem.temperature),
+            stats: problem.stats,
+        };
+        let tables = Tables::new(problem);
+        let bindings = 4
+            + u32::from(key.stats.count() > 0)
+            + u32::from(key.has_tables())
+            + u32::from(kernel == Kernel::Naive);
+        let stats_bytes = u64::from(key.stats.count()).saturating_mul(problem.shape.rows()).saturating_mul(4);
+        let needs = [
+            (
+                "the bindings of this problem",
+                "max_storage_buffers_per_shader_stage",
+                u64::from(bindings),
+                u64::from(caps.max_storage_buffers_per_shader_stage),
+                "leave out statistics or tables",
+            ),
+            (
+                "the statistics of all rows",
+                "max_storage_buffer_binding_size",
+                stats_bytes,
+                caps.max_storage_buffer_binding_size,
+                "ask for fewer statistics, or call once for each batch",
+            ),
+            (
+                "the tables",
+                "max_storage_buffer_binding_size",
+                tables.bytes(),
+                caps.max_storage_buffer_binding_size,
+                "call once for each batch",
+            ),
+        ];
+        for (what, limit, needed, available, advice) in needs {
+            if needed > available {
+                return Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice });
+            }
+        }
+
+        let rows = problem.shape.rows();
+        // The sections are within the binding limit, checked above.
+        let section = |on: bool, before: u32| if on { (u64::from(before) * rows) as u32 } else { 0 };
+        let stats = problem.stats;
+        let base = Params {
+            q_heads: problem.shape.q_heads,
+            group: problem.shape.group(),
+            seq_q: problem.shape.seq_q,
+            seq_k: problem.shape.seq_k,
+            causal_offset: problem
+                .causal
+                .and_then(|c| c.offset(problem.shape.seq_q, problem.shape.seq_k))
+                .unwrap_or(0),
+            factor: problem.factor_log2(),
+            lse: section(stats.lse, 0),
+            entropy: section(stats.entropy, stats.lse.into()),
+            row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
+            kv_len: tables.start(Table::KvLen),
+            causal_offsets: tables.start(Table::CausalOffset),
+            temperature: tables.start(Table::Temperature),
+            ..Params::default()
+        };
+        let slicer = slices::Slicer::new(problem, caps, &key)?;
+        let (slices, scratch) = slicer.slices(base)?;
+        Ok(Plan {
+            problem: problem.clone(),
+            key,
+            reason,
+            slices,
+            tables,
+            scratch_bytes: scratch * 4,
+            binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(4)),
+            uniform_alignment: u64::from(caps.min_uniform_buffer_offset_alignment.max(16)),
+        })
+    }
+
+    /// The problem.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The kernel that runs.
+    pub fn kernel(&self) -> Kernel {
+        self.key.kernel
+    }
+
+    /// Why this kernel and these tiles.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The compiled variant that is used.
+    pub fn key(&self) -> &PipelineKey {
+        &self.key
+    }
+
+    /// Tile sizes, where the kernel is tiled.
+    pub fn tiles(&self) -> Option<Tiles> {
+        (self.key.kernel == Kernel::Tiled).then_some(self.key.tiles)
+    }
+
+    /// The dispatches. Usually one; none for an empty problem.
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+
+    /// Bytes of workgroup memory that the kernel declares.
+    pub fn workgroup_bytes(&self) -> u32 {
+        match self.key.kernel {
+            Kernel::Tiled => self.key.tiles.workgroup_bytes(self.key.head_dim_v),
+            Kernel::Naive => 0,
+        }
+    }
+
+    /// Bytes of device memory beside inputs and outputs: 0 for the tiled kernel.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.scratch_bytes
+    }
+
+    /// The small inputs and where they go.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Bytes that a tensor's buffer must have, counted from the offset it is bound at.
+    pub fn tensor_bytes(&self, tensor: Tensor) -> u64 {
+        // The problem was checked, so its views exist.
+        self.problem.view(tensor).map_or(0, |v| v.extent() * 4)
+    }
+
+    /// Bytes of the stats buffer; 0 where no statistic is asked for.
+    pub fn stats_bytes(&self) -> u64 {
+        u64::from(self.problem.stats.count()) * self.problem.shape.rows() * 4
+    }
+
+    /// Where a statistic is in the stats buffer, in bytes: f32, (batch, q_heads, seq_q). `None` where it was not
+    /// asked for.
+    pub fn stats_range(&self, stat: Stat) -> Option<Range<u64>> {
+        let on = self.problem.stats;
+        let (asked, before) = match stat {
+            Stat::Lse => (on.lse, 0),
+            Stat::Entropy => (on.entropy, u64::from(on.lse)),
+            Stat::RowMax => (on.row_max, u64::from(on.lse) + u64::from(on.entropy)),
+        };
+        let bytes = self.problem.shape.rows() * 4;
+        asked.then_some(before * bytes..(before + 1) * bytes)
+    }
+
+    /// The WGSL of the kernel, complete.
+    pub fn shader_source(&self) -> String {
+        shader::source(&self.key)
+    }
+
+    pub(crate) fn binding_alignment(&self) -> u64 {
+        self.binding_alignment
+    }
+
+    /// Bytes from one slice's params to the next in their buffer.
+    pub(crate) fn params_stride(&self) -> u64 {
+        (size_of::<Params>() as u64).next_multiple_of(self.uniform_alignment)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workgroups: u64 =
+            self.slices.iter().flat_map(|s| &s.workgroups).map(|&[x, y]| u64::from(x) * u64::from(y)).sum();
+        writeln!(f, "kernel      {}", self.key)?;
+        writeln!(f, "because     {}", self.reason)?;
+        writeln!(
+            f,
+            "dispatches  {} with {} workgroups of {} threads",
+            self.slices.iter().map(|s| s.workgroups.len()).sum::<usize>(),
+            workgroups,
+            self.key.tiles.threads
+        )?;
+        write!(
+            f,
+            "memory      {} bytes of workgroup memory, {} bytes of scratch",
+            self.workgroup_bytes(),
+            self.scratch_bytes
+        )
+    }
+}
+
+fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<(Kernel, Tiles, String)> {
+    let shape = &problem.shape;
+    let naive = naive_tiles(caps);
+    match (options.kernel, options.tiles) {
+        (Some(Kernel::Naive), Some(_)) => Err(Error::KernelUnavailable {
+            kernel: Kernel::Naive.name(),
+            reason: "it has no tiles to choose".to_owned(),
+        }),
+        (Some(Kernel::Naive), None) => Ok((Kernel::Naive, naive, "it was asked for".to_owned())),
+        (_, Some(tiles)) => {
+            tiles.check(shape, caps)?;
+            Ok((Kernel::Tiled, tiles, "these tiles were asked for".to_owned()))
+        }
+        (kernel, None) => match Tiles::choose(shape, caps) {
+            Some(tiles) => {
+                let reason = format!(
+                    "the largest tiles for head dims {} and {} and {} queries within {} bytes of workgroup \
+                     memory and {} threads",
+                    shape.head_dim_qk,
+                    shape.head_dim_v,
+                    shape.seq_q,
+                    caps.max_compute_workgroup_storage_size,
+                    caps.threads(),
+                );
+                Ok((Kernel::Tiled, tiles, reason))
+            }
+            None => {
+                let reason = format!(
+                    "no tile fits {} bytes of workgroup memory and {} threads",
+                    caps.max_compute_workgroup_storage_size,
+                    caps.threads(),
+                );
+                match kernel {
+                    Some(kernel) => Err(Error::KernelUnavailable { kernel: kernel.name(), reason }),
+                    None => Ok((Kernel::Naive, naive, reason)),
+                }
+            }
+        },
+    }
+}
+
+/// The naive kernel has only a workgroup size.
+fn naive_tiles(caps: &Caps) -> Tiles {
+    let most = caps.threads().max(1);
+    Tiles { threads: 64.min(1 << most.ilog2()), row_groups: 1, keys_per_thread: 1, dim_chunk: 1, v_chunk: 0 }
+}
+
+fn access(problem: &Problem) -> Result<[Access; 4]> {
+    let mut access = [Access::Vec4; 4];
+    for tensor in Tensor::ALL {
+        if !problem.view(tensor)?.is_vec4() {
+            access[tensor as usize] = Access::Scalar;
+        }
+    }
+    Ok(access)
+}

@@ -1,0 +1,320 @@
+//! Cutting a problem into dispatches that the device can bind, count and finish in time.
+//!
+//! Most problems are one slice. A slice is a box of batches, heads and rows. Boxes are halved, in that order, until every
+//! tensor's part fits a binding, the workgroups fit a dispatch and the work is short enough not to trip a watchdog.
+
+use super::tiles::Tiles;
+use crate::caps::Caps;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, PipelineKey};
+use crate::layout::View;
+use crate::problem::{Problem, Tensor};
+use crate::shader::params::{self, Params};
+
+/// More dispatches than this are refused: a plan would not be small any more.
+const MAX_SLICES: u64 = 1 << 16;
+
+/// The part of a tensor that a slice binds, in elements of its buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// First element.
+    pub start: u64,
+    /// Number of elements; 0 where the slice touches none.
+    pub len: u64,
+}
+
+/// One set of dispatches: a part of the problem, with what its shader is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slice {
+    /// What the shader is told.
+    pub(crate) params: Params,
+    /// What is bound of q, k, v and out.
+    pub windows: [Window; 4],
+    /// Workgroups in x and y of each entry point.
+    pub workgroups: Vec<[u32; 2]>,
+}
+
+/// A box of the problem: how many batches, query heads and rows.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    batches: u32,
+    heads: u32,
+    rows: u32,
+}
+
+pub(super) struct Slicer<'a> {
+    pub problem: &'a Problem,
+    pub caps: &'a Caps,
+    pub key: &'a PipelineKey,
+    views: [View; 4],
+}
+
+impl<'a> Slicer<'a> {
+    pub(super) fn new(problem: &'a Problem, caps: &'a Caps, key: &'a PipelineKey) -> Result<Self> {
+        let mut views = Vec::with_capacity(4);
+        for tensor in Tensor::ALL {
+            views.push(problem.view(tensor)?);
+        }
+        Ok(Slicer { problem, caps, key, views: [views[0], views[1], views[2], views[3]] })
+    }
+
+    /// The slices, and the elements of scratch that the largest of them needs.
+    pub(super) fn slices(&self, base: Params) -> Result<(Vec<Slice>, u64)> {
+        let shape = &self.problem.shape;
+        if shape.is_empty() {
+            return Ok((Vec::new(), 0));
+        }
+        let size = self.size()?;
+        let counts = [(shape.batch, size.batches), (shape.q_heads, size.heads), (shape.seq_q, size.rows)];
+        let number: u64 =
+            counts.iter().map(|&(all, part)| u64::from(all.div_ceil(part))).fold(1, u64::saturating_mul);
+        if number > MAX_SLICES {
+            return Err(Error::LimitExceeded {
+                what: format!("this problem, in {number} dispatches"),
+                limit: "max_storage_buffer_binding_size",
+                needed: self.views.iter().map(|v| v.extent()).max().unwrap_or(0).saturating_mul(4),
+                available: self.caps.max_storage_buffer_binding_size,
+                advice: "ask for a device with larger limits (helpful_limits), or call once for each batch",
+            });
+        }
+
+        let whole = self.fits_whole();
+        let mut slices = Vec::with_capacity(number as usize);
+        let mut scratch = 0;
+        for first_batch in steps(shape.batch, size.batches) {
+            for first_head in steps(shape.q_heads, size.heads) {
+                for first_row in steps(shape.seq_q, size.rows) {
+                    let extent = Extent {
+                        batches: size.batches.min(shape.batch - first_batch),
+                        heads: size.heads.min(shape.q_heads - first_head),
+                        rows: size.rows.min(shape.seq_q - first_row),
+                    };
+                    scratch = scratch.max(self.scratch(extent));
+                    slices.push(self.slice(base, [first_batch, first_head, first_row], extent, whole));
+                }
+            }
+        }
+        Ok((slices, scratch))
+    }
+
+    /// The largest box, by halving, that the device can take.
+    fn size(&self) -> Result<Extent> {
+        let shape = &self.problem.shape;
+        let group = shape.group();
+        let step = self.row_step();
+        let mut size = Extent { batches: shape.batch, heads: shape.q_heads, rows: shape.seq_q };
+        while !(self.binds(size) && self.counts(size)) {
+            if !self.halve(&mut size, group, step) {
+                return Err(self.refusal(size));
+            }
+        }
+        // The time that a dispatch takes is a wish, not a limit: where nothing is left to cut it is let be.
+        while self.flops(size) > self.caps.flops_per_dispatch() && self.halve(&mut size, group, step) {}
+        Ok(size)
+    }
+
+    /// Makes the box smaller; false where it is one tile of one head.
+    fn halve(&self, size: &mut Extent, group: u32, step: u32) -> bool {
+        if size.batches > 1 {
+            size.batches = size.batches.div_ceil(2);
+        } else if size.heads > group {
+            // Whole groups, so that the heads of a slice start at a multiple of the group.
+            size.heads = (size.heads / group).div_ceil(2) * group;
+        } else if size.heads > 1 {
+            size.heads = 1;
+        } else if size.rows > step {
+            size.rows = size.rows.div_ceil(2).next_multiple_of(step);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn row_step(&self) -> u32 {
+        match self.key.kernel {
+            Kernel::Tiled => self.key.tiles.rows(),
+            Kernel::Naive => 1,
+        }
+    }
+
+    /// Elements between the first and the last that a box of this size touches of a tensor.
+    fn reach(&self, tensor: Tensor, size: Extent) -> u64 {
+        let view = &self.views[tensor as usize];
+        let [_, _, seq, dim] = view.sizes();
+        if view.extent() == 0 {
+            return 0;
+        }
+        let (heads, rows) = match tensor {
+            Tensor::Q | Tensor::Out => (size.heads, size.rows),
+            Tensor::K | Tensor::V => (size.heads.div_ceil(self.problem.shape.group()), seq),
+        };
+        let t = view.strides();
+        // Each term is at most the view's extent, which is below 2^62 (and there are four).
+        let far = |n: u32, step: u64| u64::from(n.max(1) - 1).saturating_mul(step);
+        far(size.batches, t.batch)
+            .saturating_add(far(heads, t.head))
+            .saturating_add(far(rows, t.seq))
+            .saturating_add(far(dim, t.dim))
+            .saturating_add(1)
+    }
+
+    fn alignment(&self) -> u64 {
+        // In elements; a window may start this much before the first element it needs.
+        u64::from(self.caps.min_storage_buffer_offset_alignment.max(16)) / 4
+    }
+
+    /// Elements of one binding. Indices are 32-bit, so that counts as a limit too.
+    fn limit(&self) -> u64 {
+        (self.caps.max_storage_buffer_binding_size / 4).min(u64::from(u32::MAX))
+    }
+
+    fn binds(&self, size: Extent) -> bool {
+        self.fits_whole() && self.scratch(size) <= self.limit().min(1 << 31)
+            || Tensor::ALL.iter().all(|&t| self.reach(t, size) + self.alignment() <= self.limit())
+                && self.scratch(size) <= self.limit().min(1 << 31)
+    }
+
+    fn fits_whole(&self) -> bool {
+        self.views.iter().all(|v| v.extent() <= self.limit())
+    }
+
+    /// Whether the workgroups of every entry point can be folded into two dimensions.
+    fn counts(&self, size: Extent) -> bool {
+        let most = u64::from(self.caps.max_compute_workgroups_per_dimension);
+        // Workgroup numbers are 32-bit, and folding may round up by less than one row of workgroups.
+        let most = (most * most).min(u64::from(u32::MAX) - most);
+        self.workgroups(size).iter().all(|&n| n <= most)
+    }
+
+    /// Workgroups of each entry point.
+    fn workgroups(&self, size: Extent) -> Vec<u64> {
+        let tiles: &Tiles = &self.key.tiles;
+        let heads = u64::from(size.batches) * u64::from(size.heads);
+        match self.key.kernel {
+            Kernel::Tiled => {
+                let blocks = tiles.shape(self.problem.shape.head_dim_v).v_blocks;
+                let row_tiles = size.rows.div_ceil(tiles.rows());
+                vec![heads.saturating_mul(u64::from(row_tiles) * u64::from(blocks))]
+            }
+            Kernel::Naive => {
+                let rows = heads.saturating_mul(size.rows.into());
+                let dim4 = u64::from(self.problem.shape.head_dim_v.div_ceil(4));
+                let threads = u64::from(tiles.threads);
+                [u64::from(self.problem.shape.seq_k), 1, dim4]
+                    .map(|width| rows.saturating_mul(width).div_ceil(threads))
+                    .to_vec()
+            }
+        }
+    }
+
+    /// Elements of the score matrix, which only the naive kernel stores.
+    fn scratch(&self, size: Extent) -> u64 {
+        match self.key.kernel {
+            Kernel::Tiled => 0,
+            Kernel::Naive => [size.batches, size.heads, size.rows, self.problem.shape.seq_k.max(1)]
+                .iter()
+                .fold(1u64, |n, &s| n.saturating_mul(s.into())),
+        }
+    }
+
+    fn flops(&self, size: Extent) -> u64 {
+        let shape = &self.problem.shape;
+        let per_pair = 2 * (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v));
+        [size.batches, size.heads, size.rows, shape.seq_k]
+            .iter()
+            .fold(per_pair, |n, &s| n.saturating_mul(s.into()))
+    }
+
+    fn refusal(&self, size: Extent) -> Error {
+        let (name, needed) = Tensor::ALL
+            .iter()
+            .map(|&t| (t.name(), self.reach(t, size) + self.alignment()))
+            .chain([("scores (naive kernel)", self.scratch(size))])
+            .max_by_key(|&(_, n)| n)
+            .unwrap_or(("q", 0));
+        Error::LimitExceeded {
+            what: format!("{name} of one head"),
+            limit: "max_storage_buffer_binding_size",
+            needed: needed.saturating_mul(4),
+            available: self.limit() * 4,
+            advice: "ask for a device with larger limits (helpful_limits), or split the keys over several calls",
+        }
+    }
+
+    fn slice(&self, base: Params, first: [u32; 3], extent: Extent, whole: bool) -> Slice {
+        let [first_batch, first_head, first_row] = first;
+        let kv_head = first_head / self.problem.shape.group();
+        let mut windows = [Window { start: 0, len: 0 }; 4];
+        let mut placed = [params::View::default(); 4];
+        for tensor in Tensor::ALL {
+            let view = &self.views[tensor as usize];
+            let (window, place) = (&mut windows[tensor as usize], &mut placed[tensor as usize]);
+            if view.extent() == 0 {
+                continue;
+            }
+            let origin = match tensor {
+                Tensor::Q | Tensor::Out => view.index([first_batch, first_head, first_row, 0]),
+                Tensor::K | Tensor::V => view.index([first_batch, kv_head, 0, 0]),
+            };
+            *window = if whole {
+                Window { start: 0, len: view.extent() }
+            } else {
+                let start = origin / self.alignment() * self.alignment();
+                Window { start, len: origin + self.reach(tensor, extent) - start }
+            };
+            let t = view.strides();
+            // A stride that is never taken may be anything, beyond 32 bits too.
+            let step = |n: u32, step: u64| if n > 1 { step as u32 } else { 0 };
+            let (heads, rows) = match tensor {
+                Tensor::Q | Tensor::Out => (extent.heads, extent.rows),
+                Tensor::K | Tensor::V => (extent.heads.div_ceil(self.problem.shape.group()), view.sizes()[2]),
+            };
+            *place = params::View {
+                base: (origin - window.start) as u32,
+                batch: step(extent.batches, t.batch),
+                head: step(heads, t.head),
+                seq: step(rows, t.seq),
+            };
+        }
+        let dims = Tensor::ALL.map(|tensor| {
+            let view = &self.views[tensor as usize];
+            if view.sizes()[3] > 1 && view.extent() > 0 { view.strides().dim as u32 } else { 0 }
+        });
+        let workgroups: Vec<[u32; 2]> = self.workgroups(extent).into_iter().map(|n| self.fold(n)).collect();
+        let groups_x = |pass: usize| workgroups.get(pass).map_or(0, |g| g[0]);
+        let params = Params {
+            q: placed[0],
+            k: placed[1],
+            v: placed[2],
+            out: placed[3],
+            q_dim: dims[0],
+            k_dim: dims[1],
+            v_dim: dims[2],
+            out_dim: dims[3],
+            first_batch,
+            first_head,
+            first_row,
+            batches: extent.batches,
+            heads: extent.heads,
+            rows: extent.rows,
+            row_tiles: extent.rows.div_ceil(self.row_step()),
+            groups_x: groups_x(0),
+            groups_x_softmax: groups_x(1),
+            groups_x_output: groups_x(2),
+            ..base
+        };
+        Slice { params, windows, workgroups }
+    }
+
+    /// Workgroups in x and y, as even as can be so that few are in vain.
+    fn fold(&self, number: u64) -> [u32; 2] {
+        let most = u64::from(self.caps.max_compute_workgroups_per_dimension.max(1));
+        let y = number.div_ceil(most).max(1);
+        let x = number.div_ceil(y);
+        [x as u32, y as u32]
+    }
+}
+
+fn steps(all: u32, part: u32) -> impl Iterator<Item = u32> {
+    (0..all).step_by(part.max(1) as usize)
+}

@@ -1,0 +1,167 @@
+//! Where the small inputs are in the tables buffer.
+
+use crate::error::{Error, Result};
+use crate::kernel::TemperatureSource;
+use crate::mask::Causal;
+use crate::problem::Problem;
+use crate::sharpness::{Temperature, check_temperature};
+use core::ops::Range;
+
+/// The small inputs: per batch, per head or per row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Table {
+    /// i32, (batch): valid keys. Values outside 0..=seq_k are clamped to it in the shader.
+    KvLen,
+    /// i32, (batch): causal offsets.
+    CausalOffset,
+    /// f32, (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0.
+    Temperature,
+}
+
+/// Layout of the tables buffer: the small inputs that a problem uses, one after the other, 32 bits an element.
+///
+/// An app either uploads the whole of it (from [`Tables::pack`]) or lets its own passes write into the sections
+/// ([`Tables::range`]), so that lengths and temperatures that are computed on the device stay there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tables {
+    sections: Vec<(Table, u64, u64)>, // start and length in elements
+    len: u64,
+}
+
+/// Host values of the small inputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TableData<'a> {
+    /// (batch): valid keys, each at most seq_k.
+    pub kv_len: Option<&'a [u32]>,
+    /// (batch): causal offsets.
+    pub causal_offset: Option<&'a [i32]>,
+    /// (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0.
+    pub temperature: Option<&'a [f32]>,
+}
+
+impl Tables {
+    pub(crate) fn new(problem: &Problem) -> Self {
+        let s = &problem.shape;
+        let mut tables = Tables::default();
+        if problem.kv_len {
+            tables.push(Table::KvLen, s.batch.into());
+        }
+        if problem.causal == Some(Causal::PerBatch) {
+            tables.push(Table::CausalOffset, s.batch.into());
+        }
+        match problem.temperature {
+            Temperature::Value(_) => {}
+            Temperature::PerHead => tables.push(Table::Temperature, s.q_heads.into()),
+            Temperature::PerRow => tables.push(Table::Temperature, s.rows()),
+        }
+        tables
+    }
+
+    fn push(&mut self, table: Table, len: u64) {
+        self.sections.push((table, self.len, len));
+        self.len += len;
+    }
+
+    /// Size of the buffer in bytes; 0 where the problem has no small input.
+    pub fn bytes(&self) -> u64 {
+        self.len.saturating_mul(4)
+    }
+
+    /// Where a section is, in bytes. `None` where the problem does not use it.
+    pub fn range(&self, table: Table) -> Option<Range<u64>> {
+        let (_, start, len) = self.sections.iter().find(|s| s.0 == table)?;
+        Some(start * 4..(start + len) * 4)
+    }
+
+    pub(crate) fn start(&self, table: Table) -> u32 {
+        // The planner refuses tables beyond the binding limit, which is far below 2^32 elements.
+        self.range(table).map_or(0, |r| (r.start / 4) as u32)
+    }
+
+    /// The contents of the buffer from host values.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] or [`Error::Unused`] where what is given is not what the problem uses,
+    /// [`Error::Length`] for a wrong length, [`Error::Value`] for a value outside its rule.
+    pub fn pack(&self, problem: &Problem, data: &TableData<'_>) -> Result<Vec<u32>> {
+        check(problem, data)?;
+        let mut words = Vec::with_capacity(self.len as usize);
+        for &(table, _, _) in &self.sections {
+            match table {
+                Table::KvLen => words.extend(data.kv_len.unwrap_or_default()),
+                Table::CausalOffset => {
+                    words.extend(data.causal_offset.unwrap_or_default().iter().map(|&x| x as u32));
+                }
+                Table::Temperature => {
+                    words.extend(data.temperature.unwrap_or_default().iter().map(|x| x.to_bits()));
+                }
+            }
+        }
+        Ok(words)
+    }
+}
+
+/// Whether the host values are there, of the right length and within their rules.
+pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
+    let s = &problem.shape;
+    let per_batch = u64::from(s.batch);
+    present(
+        "kv_len",
+        data.kv_len.map(<[u32]>::len),
+        problem.kv_len.then_some(per_batch),
+        ("Problem::with_kv_len", "ask for it with Problem::with_kv_len"),
+    )?;
+    present(
+        "causal_offset",
+        data.causal_offset.map(<[i32]>::len),
+        (problem.causal == Some(Causal::PerBatch)).then_some(per_batch),
+        ("Causal::PerBatch", "ask for it with Causal::PerBatch"),
+    )?;
+    let temperatures = match problem.temperature {
+        Temperature::Value(_) => None,
+        Temperature::PerHead => Some(u64::from(s.q_heads)),
+        Temperature::PerRow => Some(s.rows()),
+    };
+    present(
+        "temperature",
+        data.temperature.map(<[f32]>::len),
+        temperatures,
+        ("Temperature::PerHead or PerRow", "ask for it with Temperature::PerHead or Temperature::PerRow"),
+    )?;
+    for &len in data.kv_len.unwrap_or_default() {
+        if len > s.seq_k {
+            return Err(Error::value("kv_len", len, "at most seq_k"));
+        }
+    }
+    for &tau in data.temperature.unwrap_or_default() {
+        check_temperature(tau)?;
+    }
+    Ok(())
+}
+
+fn present(
+    field: &'static str,
+    got: Option<usize>,
+    expected: Option<u64>,
+    (why, hint): (&'static str, &'static str),
+) -> Result<()> {
+    match (got, expected) {
+        (None, None) => Ok(()),
+        (None, Some(_)) => Err(Error::Missing { field, why }),
+        (Some(_), None) => Err(Error::Unused { field, hint }),
+        (Some(got), Some(expected)) if got as u64 != expected => {
+            Err(Error::Length { field, got: got as u64, expected })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What generated code needs to know of the temperature.
+pub(crate) fn source(temperature: Temperature) -> TemperatureSource {
+    match temperature {
+        Temperature::Value(_) => TemperatureSource::Number,
+        Temperature::PerHead => TemperatureSource::PerHead,
+        Temperature::PerRow => TemperatureSource::PerRow,
+    }
+}

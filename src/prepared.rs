@@ -1,0 +1,388 @@
+//! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
+
+use crate::attention::{Attention, Pipelines, binding};
+use crate::error::{Error, Result};
+use crate::plan::{Plan, Slice};
+use crate::problem::Tensor;
+use crate::shader::params::Params;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+/// A buffer of the caller's and where in it a tensor begins.
+#[derive(Debug, Clone, Copy)]
+pub struct BufferRef<'a> {
+    /// Created with `BufferUsages::STORAGE`.
+    pub buffer: &'a wgpu::Buffer,
+    /// In bytes; a multiple of the device's `min_storage_buffer_offset_alignment` (usually 256 or less). A finer
+    /// offset goes into [`Layout::Strided`](crate::Layout::Strided).
+    pub offset: u64,
+}
+
+impl<'a> From<&'a wgpu::Buffer> for BufferRef<'a> {
+    fn from(buffer: &'a wgpu::Buffer) -> Self {
+        BufferRef { buffer, offset: 0 }
+    }
+}
+
+/// The buffers of one call. q, k, v and tables may share a buffer; out and stats each need one that nothing else of
+/// the call is in.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers<'a> {
+    /// f32 queries.
+    pub q: BufferRef<'a>,
+    /// f32 keys.
+    pub k: BufferRef<'a>,
+    /// f32 values.
+    pub v: BufferRef<'a>,
+    /// f32 answer. Every element of it is written, and nothing else.
+    pub out: BufferRef<'a>,
+    /// The statistics, [`Plan::stats_bytes`] long; needed when the problem asks for one.
+    pub stats: Option<BufferRef<'a>>,
+    /// The small inputs as [`Plan::tables`] lays them out; needed when the problem uses one.
+    pub tables: Option<BufferRef<'a>>,
+}
+
+impl<'a> Buffers<'a> {
+    /// Without statistics and tables.
+    pub fn new(
+        q: impl Into<BufferRef<'a>>,
+        k: impl Into<BufferRef<'a>>,
+        v: impl Into<BufferRef<'a>>,
+        out: impl Into<BufferRef<'a>>,
+    ) -> Self {
+        Buffers { q: q.into(), k: k.into(), v: v.into(), out: out.into(), stats: None, tables: None }
+    }
+
+    /// With a buffer for the statistics.
+    pub fn stats(mut self, stats: impl Into<BufferRef<'a>>) -> Self {
+        self.stats = Some(stats.into());
+        self
+    }
+
+    /// With a buffer of small inputs.
+    pub fn tables(mut self, tables: impl Into<BufferRef<'a>>) -> Self {
+        self.tables = Some(tables.into());
+        self
+    }
+
+    fn tensor(&self, tensor: Tensor) -> BufferRef<'a> {
+        match tensor {
+            Tensor::Q => self.q,
+            Tensor::K => self.k,
+            Tensor::V => self.v,
+            Tensor::Out => self.out,
+        }
+    }
+}
+
+/// A plan whose variant is compiled. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    attention: Attention,
+    plan: Plan,
+    pipelines: Arc<Pipelines>,
+    label: String,
+    /// One [`Params`] for each slice. Written once: calls differ only in their buffers, so calls in one submission
+    /// cannot disturb each other.
+    params: wgpu::Buffer,
+    /// The naive kernel's score matrix. Calls may share it, because each writes it before reading it and
+    /// the dispatches of a queue take turns.
+    scratch: Option<wgpu::Buffer>,
+}
+
+impl Prepared {
+    pub(crate) async fn new(attention: Attention, plan: Plan, pipelines: Arc<Pipelines>) -> Result<Self> {
+        let label = plan.key().to_string();
+        let stride = plan.params_stride();
+        let params = create_buffer(
+            &attention,
+            &label,
+            stride * plan.slices().len().max(1) as u64,
+            wgpu::BufferUsages::UNIFORM,
+            |bytes| {
+                for (n, slice) in plan.slices().iter().enumerate() {
+                    let at = n * stride as usize;
+                    let words = bytemuck::bytes_of(&slice.params);
+                    bytes[at..at + words.len()].copy_from_slice(words);
+                }
+            },
+        )
+        .await?;
+        let scratch = match plan.scratch_bytes() {
+            0 => None,
+            bytes => {
+                let usage = wgpu::BufferUsages::STORAGE;
+                Some(create_buffer_unset(&attention, &label, bytes, usage).await?)
+            }
+        };
+        Ok(Prepared { shared: Arc::new(Shared { attention, plan, pipelines, label, params, scratch }) })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.shared.plan
+    }
+
+    /// Checks the buffers and binds them. What comes out can be encoded any number of times.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`], [`Error::BufferUsage`], [`Error::Offset`], [`Error::Aliased`],
+    /// [`Error::Missing`] or [`Error::Unused`], naming the buffer.
+    pub fn bind(&self, buffers: &Buffers<'_>) -> Result<Bound> {
+        let plan = self.plan();
+        self.check(buffers)?;
+        let mut groups: Vec<wgpu::BindGroup> = Vec::new();
+        let mut bound: Vec<([crate::plan::Window; 4], usize)> = Vec::new();
+        let mut group_of_slice = Vec::with_capacity(plan.slices().len());
+        for slice in plan.slices() {
+            let known = bound.iter().rev().find(|(windows, _)| *windows == slice.windows);
+            let group = match known {
+                Some(&(_, group)) => group,
+                None => {
+                    groups.push(self.bind_group(buffers, slice));
+                    bound.push((slice.windows, groups.len() - 1));
+                    groups.len() - 1
+                }
+            };
+            group_of_slice.push(group);
+        }
+        Ok(Bound { prepared: self.clone(), groups, group_of_slice })
+    }
+
+    /// Binds and encodes in one call. This creates bind groups, so a loop that reuses its buffers is better off with
+    /// [`Prepared::bind`].
+    ///
+    /// # Errors
+    /// As [`Prepared::bind`].
+    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, buffers: &Buffers<'_>) -> Result<()> {
+        self.bind(buffers)?.encode(encoder);
+        Ok(())
+    }
+
+    fn check(&self, buffers: &Buffers<'_>) -> Result<()> {
+        let plan = self.plan();
+        if plan.slices().is_empty() {
+            return Ok(());
+        }
+        let stats = plan.stats_bytes();
+        let tables = plan.tables().bytes();
+        for (field, given, needed, why, hint) in [
+            (
+                "stats",
+                buffers.stats.is_some(),
+                stats > 0,
+                "Problem::stats",
+                "ask for a statistic, as with Problem::with_lse",
+            ),
+            (
+                "tables",
+                buffers.tables.is_some(),
+                tables > 0,
+                "Problem::with_kv_len, Causal::PerBatch, Temperature::PerHead or PerRow",
+                "no option of it reads a table",
+            ),
+        ] {
+            match (given, needed) {
+                (false, true) => return Err(Error::Missing { field, why }),
+                (true, false) => return Err(Error::Unused { field, hint }),
+                _ => {}
+            }
+        }
+        let tensors = Tensor::ALL.map(|t| (t.name(), Some(buffers.tensor(t)), plan.tensor_bytes(t)));
+        let all = tensors
+            .into_iter()
+            .chain([("stats", buffers.stats, stats), ("tables", buffers.tables, tables)])
+            .filter_map(|(field, buffer, bytes)| Some((field, buffer?, bytes)))
+            .filter(|&(_, _, bytes)| bytes > 0);
+        let all: Vec<_> = all.collect();
+        for &(field, BufferRef { buffer, offset }, needed) in &all {
+            if !buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+                return Err(Error::BufferUsage { field, usage: "STORAGE" });
+            }
+            let alignment = plan.binding_alignment();
+            if !offset.is_multiple_of(alignment) {
+                return Err(Error::Offset { field, offset, alignment });
+            }
+            let available = buffer.size().saturating_sub(offset);
+            if needed > available {
+                return Err(Error::BufferTooSmall { field, needed, available });
+            }
+        }
+        for &(written, out, _) in all.iter().filter(|b| matches!(b.0, "out" | "stats")) {
+            for &(read, other, _) in &all {
+                if read != written && out.buffer == other.buffer {
+                    return Err(Error::Aliased { written, read });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bind_group(&self, buffers: &Buffers<'_>, slice: &Slice) -> wgpu::BindGroup {
+        let shared = &self.shared;
+        let entry = |binding, buffer, offset, size| wgpu::BindGroupEntry {
+            binding,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer,
+                offset,
+                size: NonZeroU64::new(size),
+            }),
+        };
+        let mut entries = vec![entry(binding::PARAMS, &shared.params, 0, size_of::<Params>() as u64)];
+        for tensor in Tensor::ALL {
+            let window = slice.windows[tensor as usize];
+            let at = binding::TENSORS + tensor as u32;
+            let BufferRef { buffer, offset } = buffers.tensor(tensor);
+            entries.push(match window.len {
+                0 => entry(at, &shared.attention.inner.nothing, 0, 16),
+                len => entry(at, buffer, offset + window.start * 4, len * 4),
+            });
+        }
+        if let Some(BufferRef { buffer, offset }) = buffers.stats {
+            entries.push(entry(binding::STATS, buffer, offset, shared.plan.stats_bytes()));
+        }
+        if let Some(BufferRef { buffer, offset }) = buffers.tables {
+            entries.push(entry(binding::TABLES, buffer, offset, shared.plan.tables().bytes()));
+        }
+        if let Some(scratch) = &shared.scratch {
+            entries.push(entry(binding::SCORES, scratch, 0, shared.plan.scratch_bytes()));
+        }
+        let device = shared.attention.device();
+        device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(&shared.label),
+            layout: &shared.pipelines.layout,
+            entries: &entries,
+        })
+    }
+}
+
+/// A plan with its buffers: ready to be recorded, any number of times, into any encoder of the device.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    prepared: Prepared,
+    groups: Vec<wgpu::BindGroup>,
+    group_of_slice: Vec<usize>,
+}
+
+impl Bound {
+    /// Records one compute pass. Nothing is submitted, nothing allocated.
+    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
+        self.encode_timed(encoder, None);
+    }
+
+    /// [`Bound::encode`] with timestamps at the beginning and end of the pass.
+    pub fn encode_timed(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
+    ) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            label: Some(&self.prepared.shared.label),
+            timestamp_writes,
+        });
+        self.encode_in_pass(&mut pass);
+    }
+
+    /// Records into a compute pass of the caller's. Leaves its pipeline and bind group 0 changed.
+    pub fn encode_in_pass(&self, pass: &mut wgpu::ComputePass<'_>) {
+        for slice in 0..self.slices() {
+            self.encode_slice(pass, slice);
+        }
+    }
+
+    /// Number of slices: more than 1 where the planner cut the problem up so that no dispatch takes too long or
+    /// binds too much. An app may submit between them.
+    pub fn slices(&self) -> usize {
+        self.group_of_slice.len()
+    }
+
+    /// Records one slice. A number beyond the last records nothing.
+    pub fn encode_slice(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize) {
+        let shared = &self.prepared.shared;
+        let (Some(part), Some(&group)) = (shared.plan.slices().get(slice), self.group_of_slice.get(slice))
+        else {
+            return;
+        };
+        // At most 2^16 slices, with a stride of a few hundred bytes.
+        let offset = slice as u32 * shared.plan.params_stride() as u32;
+        for (pipeline, &[x, y]) in shared.pipelines.passes.iter().zip(&part.workgroups) {
+            // The naive kernel has passes with nothing to do where there is no key.
+            if x == 0 || y == 0 {
+                continue;
+            }
+            pass.set_pipeline(pipeline);
+            pass.set_bind_group(0, &self.groups[group], &[offset]);
+            pass.dispatch_workgroups(x, y, 1);
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        self.prepared.plan()
+    }
+}
+
+/// A buffer with contents; running out of memory is an error and not a panic.
+pub(crate) async fn create_buffer(
+    attention: &Attention,
+    label: &str,
+    bytes: u64,
+    usage: wgpu::BufferUsages,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<wgpu::Buffer> {
+    // Mapped buffers come in multiples of four bytes, and none is empty.
+    let size = bytes.next_multiple_of(4).max(4);
+    let mut contents = vec![0; bytes as usize];
+    fill(&mut contents);
+    let buffer = create(attention, label, size, usage, true).await?;
+    {
+        let mut mapped = buffer
+            .get_mapped_range_mut(..)
+            .map_err(|_| Error::OutOfMemory { label: label.to_owned(), bytes })?;
+        mapped.slice(..bytes as usize).copy_from_slice(&contents);
+    }
+    buffer.unmap();
+    Ok(buffer)
+}
+
+/// A buffer of zeros.
+pub(crate) async fn create_buffer_unset(
+    attention: &Attention,
+    label: &str,
+    bytes: u64,
+    usage: wgpu::BufferUsages,
+) -> Result<wgpu::Buffer> {
+    create(attention, label, bytes.next_multiple_of(4).max(4), usage, false).await
+}
+
+async fn create(
+    attention: &Attention,
+    label: &str,
+    size: u64,
+    usage: wgpu::BufferUsages,
+    mapped_at_creation: bool,
+) -> Result<wgpu::Buffer> {
+    let available = attention.caps().max_buffer_size;
+    if size > available {
+        return Err(Error::LimitExceeded {
+            what: label.to_owned(),
+            limit: "max_buffer_size",
+            needed: size,
+            available,
+            advice: "ask for a device with larger limits (helpful_limits), or call once for each batch",
+        });
+    }
+    let device = attention.device();
+    let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let buffer =
+        device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation });
+    match scope.pop().await {
+        None => Ok(buffer),
+        Some(_) => Err(Error::OutOfMemory { label: label.to_owned(), bytes: size }),
+    }
+}

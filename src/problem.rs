@@ -1,0 +1,365 @@
+//! `Problem`: what is to be computed. Plain data, checked once.
+
+use crate::{
+    error::{Error, Result},
+    layout::{Layout, Strides, View},
+    mask::Causal,
+    sharpness::{Scale, Temperature},
+};
+
+/// Lengths above this are refused, so that `i + causal_offset` never leaves `i32` in a shader.
+pub const MAX_SEQ: u32 = 1 << 30;
+
+/// The seven numbers of an attention problem.
+///
+/// `q` is (batch, q_heads, seq_q, head_dim_qk), `k` is (batch, kv_heads, seq_k, head_dim_qk), `v` is
+/// (batch, kv_heads, seq_k, head_dim_v) and `out` is (batch, q_heads, seq_q, head_dim_v), in whatever
+/// memory order their [`Layout`]s say. Query head `h` reads key/value head `h / (q_heads / kv_heads)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Independent sequences. May be 0.
+    pub batch: u32,
+    /// Query heads. May be 0.
+    pub q_heads: u32,
+    /// Key/value heads: `q_heads` for multi-head, fewer for grouped-query, 1 for multi-query attention.
+    pub kv_heads: u32,
+    /// Query rows. May be 0.
+    pub seq_q: u32,
+    /// Keys. May be 0: then every row is empty.
+    pub seq_k: u32,
+    /// Numbers in a row of q and k; at least 1, no upper bound and no multiple-of-4 rule.
+    pub head_dim_qk: u32,
+    /// Numbers in a row of v and out; at least 1.
+    pub head_dim_v: u32,
+}
+
+impl Shape {
+    /// Plain multi-head self-attention: as many key/value heads as query heads, as many keys as
+    /// queries, one head dim.
+    pub fn self_attention(batch: u32, heads: u32, seq: u32, head_dim: u32) -> Self {
+        Shape {
+            batch,
+            q_heads: heads,
+            kv_heads: heads,
+            seq_q: seq,
+            seq_k: seq,
+            head_dim_qk: head_dim,
+            head_dim_v: head_dim,
+        }
+    }
+
+    /// Query heads that share one key/value head (1 where there are no heads at all).
+    pub fn group(&self) -> u32 {
+        self.q_heads.checked_div(self.kv_heads).unwrap_or(1).max(1)
+    }
+
+    /// Rows of the answer: batch x q_heads x seq_q.
+    pub fn rows(&self) -> u64 {
+        // Saturating: only the product of three 32-bit numbers above 2^64 is cut, and check() refuses those.
+        u64::from(self.batch).saturating_mul(self.q_heads.into()).saturating_mul(self.seq_q.into())
+    }
+
+    /// True where the answer has no element, so that nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.batch == 0 || self.q_heads == 0 || self.seq_q == 0
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let at_least_1: [(&'static str, u32); 2] =
+            [("head_dim_qk", self.head_dim_qk), ("head_dim_v", self.head_dim_v)];
+        for (field, value) in at_least_1 {
+            if value == 0 || value > MAX_SEQ {
+                return Err(Error::value(field, value, "from 1 to 2^30"));
+            }
+        }
+        for (field, value) in [("seq_q", self.seq_q), ("seq_k", self.seq_k)] {
+            if value > MAX_SEQ {
+                return Err(Error::value(field, value, "at most 2^30"));
+            }
+        }
+        let multiple = match self.kv_heads {
+            0 => self.q_heads == 0,
+            kv => self.q_heads.is_multiple_of(kv),
+        };
+        if !multiple || (self.q_heads == 0 && self.kv_heads != 0) {
+            return Err(Error::HeadsNotMultiple { q_heads: self.q_heads, kv_heads: self.kv_heads });
+        }
+        let rows = u128::from(self.batch) * u128::from(self.q_heads) * u128::from(self.seq_q);
+        if rows > 1 << 62 {
+            return Err(Error::value("batch x q_heads x seq_q", rows, "at most 2^62"));
+        }
+        Ok(())
+    }
+}
+
+/// Which statistics of each row are wanted beside `out`. All come from the same pass.
+///
+/// Each is f32, (batch, q_heads, seq_q). They share one buffer, in the order lse, entropy, row_max, those
+/// not asked for left out (see [`Plan::stats_range`](crate::Plan::stats_range)): one binding instead of three keeps every
+/// combination of options within WebGPU's default of eight storage buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Stats {
+    /// Natural logarithm of the sum of exp(score): `-inf` for a row that sees no key.
+    pub lse: bool,
+    /// `-sum p ln p` over the keys, in nats: 0 for a row that sees no key.
+    pub entropy: bool,
+    /// The largest score of the row (scaled): `-inf` for a row that sees no key.
+    pub row_max: bool,
+}
+
+impl Stats {
+    /// All three.
+    pub const ALL: Stats = Stats { lse: true, entropy: true, row_max: true };
+
+    /// How many are asked for.
+    pub fn count(&self) -> u32 {
+        u32::from(self.lse) + u32::from(self.entropy) + u32::from(self.row_max)
+    }
+}
+
+/// What is to be computed: `softmax(q k^T * scale / temperature + mask) v`.
+///
+/// Built by [`Problem::new`] and the methods named after the options; every option that is not touched costs
+/// nothing in the kernel.
+///
+/// ```
+/// use wgpu_attention::{Causal, Problem, Shape, Temperature};
+/// let problem = Problem::new(Shape::self_attention(1, 12, 128, 64))
+///     .causal(Causal::BottomRight)
+///     .temperature(Temperature::Value(0.7))
+///     .with_lse();
+/// assert!(problem.check().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Sizes.
+    pub shape: Shape,
+    /// Memory order of q.
+    pub q_layout: Layout,
+    /// Memory order of k.
+    pub k_layout: Layout,
+    /// Memory order of v.
+    pub v_layout: Layout,
+    /// Memory order of out.
+    pub out_layout: Layout,
+    /// The multiplier of q.k.
+    pub scale: Scale,
+    /// The divisor of the scaled score.
+    pub temperature: Temperature,
+    /// Which keys a row sees, by position.
+    pub causal: Option<Causal>,
+    /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
+    /// visible and may hold anything.
+    pub kv_len: bool,
+    /// Statistics wanted beside out.
+    pub stats: Stats,
+}
+
+impl Problem {
+    /// Plain attention: bhsd layout, scale `1/sqrt(head_dim_qk)`, temperature 1, no mask, only `out`.
+    pub fn new(shape: Shape) -> Self {
+        Problem {
+            shape,
+            q_layout: Layout::Bhsd,
+            k_layout: Layout::Bhsd,
+            v_layout: Layout::Bhsd,
+            out_layout: Layout::Bhsd,
+            scale: Scale::default(),
+            temperature: Temperature::default(),
+            causal: None,
+            kv_len: false,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The same layout for q, k, v and out.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.q_layout = layout;
+        self.k_layout = layout;
+        self.v_layout = layout;
+        self.out_layout = layout;
+        self
+    }
+
+    /// A layout for each tensor.
+    pub fn layouts(mut self, q: Layout, k: Layout, v: Layout, out: Layout) -> Self {
+        (self.q_layout, self.k_layout, self.v_layout, self.out_layout) = (q, k, v, out);
+        self
+    }
+
+    /// The multiplier of q.k.
+    pub fn scale(mut self, scale: Scale) -> Self {
+        self.scale = scale;
+        self
+    }
+
+    /// The divisor of the scaled score.
+    pub fn temperature(mut self, temperature: Temperature) -> Self {
+        self.temperature = temperature;
+        self
+    }
+
+    /// Causal attention with the alignment spelled out.
+    pub fn causal(mut self, causal: Causal) -> Self {
+        self.causal = Some(causal);
+        self
+    }
+
+    /// Valid keys per batch, from the table `kv_len`.
+    pub fn with_kv_len(mut self) -> Self {
+        self.kv_len = true;
+        self
+    }
+
+    /// Asks for the log-sum-exp of each row.
+    pub fn with_lse(mut self) -> Self {
+        self.stats.lse = true;
+        self
+    }
+
+    /// Asks for the entropy of each row.
+    pub fn with_entropy(mut self) -> Self {
+        self.stats.entropy = true;
+        self
+    }
+
+    /// Asks for the largest score of each row.
+    pub fn with_row_max(mut self) -> Self {
+        self.stats.row_max = true;
+        self
+    }
+
+    /// Checks everything that can be known without a device.
+    ///
+    /// # Errors
+    /// [`Error::Value`] or [`Error::HeadsNotMultiple`], naming the field and the rule.
+    pub fn check(&self) -> Result<()> {
+        self.shape.check()?;
+        self.scale.check()?;
+        self.temperature.check()?;
+        if !self.factor_log2().is_finite() {
+            return Err(Error::value(
+                "scale / temperature",
+                self.factor(),
+                "finite in f32 when multiplied by log2(e)",
+            ));
+        }
+        for tensor in [Tensor::Q, Tensor::K, Tensor::V, Tensor::Out] {
+            let view = self.view(tensor)?;
+            if tensor == Tensor::Out {
+                view.check_no_overlap()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `scale / temperature` where both are numbers, else the scale alone: the factor on q that is the same for
+    /// all rows. `softmax(x / tau)` with `tau = 1 / factor`: scale and temperature are one knob.
+    pub fn factor(&self) -> f64 {
+        let tau = match self.temperature {
+            Temperature::Value(tau) => f64::from(tau),
+            _ => 1.0,
+        };
+        self.scale.value(self.shape.head_dim_qk) / tau
+    }
+
+    /// The factor in units of log2, rounded to f32 once: what the kernel multiplies q by.
+    pub(crate) fn factor_log2(&self) -> f32 {
+        (self.factor() * core::f64::consts::LOG2_E) as f32
+    }
+
+    /// Where the elements of one tensor are.
+    ///
+    /// # Errors
+    /// [`Error::Value`] where its extent does not fit 2^62 elements.
+    pub fn view(&self, tensor: Tensor) -> Result<View> {
+        let s = &self.shape;
+        let (heads, seq, dim, layout) = match tensor {
+            Tensor::Q => (s.q_heads, s.seq_q, s.head_dim_qk, self.q_layout),
+            Tensor::K => (s.kv_heads, s.seq_k, s.head_dim_qk, self.k_layout),
+            Tensor::V => (s.kv_heads, s.seq_k, s.head_dim_v, self.v_layout),
+            Tensor::Out => (s.q_heads, s.seq_q, s.head_dim_v, self.out_layout),
+        };
+        View::new(tensor.name(), [s.batch, heads, seq, dim], layout)
+    }
+
+    /// (query, key) pairs that the masks known on the host leave visible, over all heads and batches: what
+    /// operation counts are made of. Per-batch lengths and offsets live on the device, so they count as
+    /// if every key were valid and the offset 0.
+    pub fn visible_pairs(&self) -> u64 {
+        let s = &self.shape;
+        let per_head: u128 = match &self.causal {
+            None => u128::from(s.seq_q) * u128::from(s.seq_k),
+            Some(causal) => {
+                // Row i sees clamp(i + offset + 1, 0, seq_k) keys: an arithmetic series with clipped ends.
+                let offset = i64::from(causal.offset(s.seq_q, s.seq_k).unwrap_or(0));
+                let (sq, sk) = (i64::from(s.seq_q), i64::from(s.seq_k));
+                let first = (-offset).clamp(0, sq); // first row that sees a key
+                let full = (sk - offset - 1).clamp(first, sq); // first row that sees them all
+                let ramp = full - first;
+                let start = first + offset + 1;
+                let series = i128::from(ramp) * (2 * i128::from(start) + i128::from(ramp) - 1) / 2;
+                (series + i128::from(sq - full) * i128::from(sk)).max(0) as u128
+            }
+        };
+        (per_head * u128::from(s.batch) * u128::from(s.q_heads)).min(u128::from(u64::MAX)) as u64
+    }
+
+    /// Floating-point operations of the two products, an fma counted as two: `2 (head_dim_qk + head_dim_v)` for
+    /// each visible pair.
+    pub fn flops(&self) -> u64 {
+        let per_pair = 2 * (u64::from(self.shape.head_dim_qk) + u64::from(self.shape.head_dim_v));
+        self.visible_pairs().saturating_mul(per_pair)
+    }
+}
+
+/// Names the four tensors of a forward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tensor {
+    /// Queries.
+    Q,
+    /// Keys.
+    K,
+    /// Values.
+    V,
+    /// The answer.
+    Out,
+}
+
+impl Tensor {
+    /// The four, in the order of their bindings.
+    pub const ALL: [Tensor; 4] = [Tensor::Q, Tensor::K, Tensor::V, Tensor::Out];
+
+    /// `q`, `k`, `v` or `out`: the name in errors, shaders and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tensor::Q => "q",
+            Tensor::K => "k",
+            Tensor::V => "v",
+            Tensor::Out => "out",
+        }
+    }
+}
+
+/// Strides of a (batch, head, seq, dim) tensor that is packed in bhsd or bshd order.
+pub(crate) fn packed(layout: Layout, [_, heads, seq, dim]: [u32; 4]) -> Strides {
+    let (h, s, d) = (u64::from(heads), u64::from(seq), u64::from(dim));
+    match layout {
+        Layout::Bhsd => Strides {
+            offset: 0,
+            batch: h.saturating_mul(s).saturating_mul(d),
+            head: s.saturating_mul(d),
+            seq: d,
+            dim: 1,
+        },
+        Layout::Bshd => Strides {
+            offset: 0,
+            batch: h.saturating_mul(s).saturating_mul(d),
+            head: d,
+            seq: h.saturating_mul(d),
+            dim: 1,
+        },
+        Layout::Strided(strides) => strides,
+    }
+}

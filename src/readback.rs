@@ -1,0 +1,71 @@
+//! Bringing results to the host: async everywhere, with somebody to wait for the device on native.
+
+use crate::attention::Attention;
+use crate::error::Result;
+use crate::host::lost;
+use crate::prepared::create_buffer_unset;
+use futures::channel::oneshot;
+
+/// A buffer that results are copied into and that the host can map.
+pub(crate) struct Target {
+    buffer: wgpu::Buffer,
+}
+
+/// A target whose mapping was asked for.
+pub(crate) struct Pending {
+    buffer: wgpu::Buffer,
+    mapped: oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>,
+}
+
+impl Target {
+    pub(crate) async fn new(attention: &Attention, bytes: u64) -> Result<Self> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let buffer = create_buffer_unset(attention, "attention: readback", bytes, usage).await?;
+        Ok(Target { buffer })
+    }
+
+    pub(crate) fn buffer(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+
+    /// Asks for the mapping, after the commands that fill the buffer were submitted.
+    pub(crate) fn map(self, attention: &Attention, submission: wgpu::SubmissionIndex) -> Result<Pending> {
+        let (sender, mapped) = oneshot::channel();
+        self.buffer.map_async(wgpu::MapMode::Read, .., move |result| {
+            // The receiver is gone when the caller dropped the future; then nobody wants the result.
+            let _ = sender.send(result);
+        });
+        wait_elsewhere(attention.device(), submission)?;
+        Ok(Pending { buffer: self.buffer, mapped })
+    }
+}
+
+impl Pending {
+    pub(crate) async fn read(self) -> Result<Vec<u8>> {
+        self.mapped.await.map_err(lost)?.map_err(lost)?;
+        let bytes = self.buffer.get_mapped_range(..).map_err(lost)?.to_vec();
+        self.buffer.unmap();
+        Ok(bytes)
+    }
+}
+
+/// Native devices report finished work only while somebody polls them. An app's frame loop usually does; so that this
+/// future also ends where nobody does, a thread waits for the submission.
+#[cfg(not(target_arch = "wasm32"))]
+fn wait_elsewhere(device: &wgpu::Device, submission: wgpu::SubmissionIndex) -> Result<()> {
+    let device = device.clone();
+    std::thread::Builder::new()
+        .name("attention readback".to_owned())
+        .spawn(move || {
+            // A lost device ends the mapping with an error, which is reported there.
+            let _ = device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None });
+        })
+        .map(drop)
+        .map_err(lost)
+}
+
+/// Browsers poll by themselves.
+#[cfg(target_arch = "wasm32")]
+fn wait_elsewhere(_device: &wgpu::Device, _submission: wgpu::SubmissionIndex) -> Result<()> {
+    Ok(())
+}

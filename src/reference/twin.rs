@@ -1,0 +1,128 @@
+//! The tiled kernel in f32 on the CPU, with the shader's order of operations: what rounding alone does.
+
+use super::{Inputs, Outputs, visible};
+use crate::error::{Error, Result};
+use crate::plan::{Plan, Tiles};
+use crate::problem::Tensor;
+use crate::sharpness::Temperature;
+
+const NOTHING: f32 = -3.0e38;
+const FLOOR: f32 = -1000.0;
+
+/// Computes a plan of the tiled kernel in f32, key tile by key tile and sum by sum as `shaders/tiled.wgsl` does.
+///
+/// A GPU's result differs from this only by what its `exp2`, `log2`, division and fma round differently. So the error of the
+/// twin against [`truth`](super::truth) shows how much of a GPU's error is the scheme's and how much the device's.
+///
+/// # Errors
+/// What [`Inputs::check`] finds; [`Error::KernelUnavailable`] for a plan of another kernel.
+pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
+    let problem = plan.problem();
+    inputs.check(problem)?;
+    let Some(tiles) = plan.tiles() else {
+        return Err(Error::KernelUnavailable {
+            kernel: plan.kernel().name(),
+            reason: "it has no f32 twin: the tiled kernel has".to_owned(),
+        });
+    };
+    let s = &problem.shape;
+    let out_view = problem.view(Tensor::Out)?;
+    let mut outputs = Outputs {
+        out: vec![0.0; out_view.extent() as usize],
+        lse: problem.stats.lse.then(Vec::new),
+        entropy: problem.stats.entropy.then(Vec::new),
+        row_max: problem.stats.row_max.then(Vec::new),
+    };
+    for b in 0..s.batch {
+        for h in 0..s.q_heads {
+            for i in 0..s.seq_q {
+                let (o, [lse, entropy, row_max]) = row(plan, inputs, tiles, [b, h, i])?;
+                for (d, x) in (0..).zip(o) {
+                    outputs.out[out_view.index([b, h, i, d]) as usize] = x;
+                }
+                for (list, x) in [
+                    (&mut outputs.lse, lse),
+                    (&mut outputs.entropy, entropy),
+                    (&mut outputs.row_max, row_max),
+                ] {
+                    if let Some(list) = list {
+                        list.push(x);
+                    }
+                }
+            }
+        }
+    }
+    Ok(outputs)
+}
+
+fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
+    let problem = plan.problem();
+    let s = &problem.shape;
+    let (q, k, v) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?, problem.view(Tensor::V)?);
+    let kv_head = h / s.group();
+    let table = inputs.tables.temperature.unwrap_or_default();
+    let factor = match problem.temperature {
+        Temperature::Value(_) => problem.factor_log2(),
+        Temperature::PerHead => problem.factor_log2() / table[h as usize],
+        Temperature::PerRow => {
+            let row = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize + i as usize;
+            problem.factor_log2() / table[row]
+        }
+    };
+    let q_row: Vec<f32> =
+        (0..s.head_dim_qk).map(|d| inputs.q[q.index([b, h, i, d]) as usize] * factor).collect();
+
+    let lanes = tiles.key_lanes();
+    let mut m = NOTHING;
+    // Each thread of a row keeps sums of its own until the end.
+    let mut l = vec![0.0f32; lanes as usize];
+    let mut u = vec![0.0f32; lanes as usize];
+    let mut o = vec![0.0f32; s.head_dim_v as usize];
+    let mut tile = 0;
+    while tile < s.seq_k {
+        let keys = tile..(tile + tiles.keys()).min(s.seq_k);
+        let scores: Vec<f32> = keys
+            .clone()
+            .map(|j| {
+                if !visible(problem, inputs, [b, i, j]) {
+                    return NOTHING;
+                }
+                (0..).zip(&q_row).fold(0.0f32, |sum, (d, &q)| {
+                    q.mul_add(inputs.k[k.index([b, kv_head, j, d]) as usize], sum)
+                })
+            })
+            .collect();
+        let new = scores.iter().copied().fold(m, f32::max);
+        let by = (m - new).max(FLOOR);
+        let alpha = by.exp2();
+        for (l, u) in l.iter_mut().zip(&mut u) {
+            *u = alpha * (*u + *l * by);
+            *l *= alpha;
+        }
+        o.iter_mut().for_each(|o| *o *= alpha);
+        m = new;
+        for (j, &score) in keys.zip(&scores) {
+            if score == NOTHING {
+                continue;
+            }
+            let p = (score - m).exp2();
+            let lane = ((j - tile) % lanes) as usize;
+            l[lane] += p;
+            u[lane] += p * (score - m).max(FLOOR);
+            for (d, o) in (0..).zip(&mut o) {
+                *o = p.mul_add(inputs.v[v.index([b, kv_head, j, d]) as usize], *o);
+            }
+        }
+        tile += tiles.keys();
+    }
+    let l: f32 = l.iter().sum();
+    let u: f32 = u.iter().sum();
+    if l == 0.0 {
+        return Ok((vec![0.0; o.len()], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
+    }
+    let inverse = 1.0 / l;
+    o.iter_mut().for_each(|o| *o *= inverse);
+    let ln_2 = core::f32::consts::LN_2;
+    let stats = [(m + l.log2()) * ln_2, ((l.log2() - u / l) * ln_2).max(0.0), m * ln_2];
+    Ok((o, stats))
+}

@@ -1,0 +1,129 @@
+//! Shader text: a header of constants made from the key, followed by the modules that the key asks for.
+//!
+//! WGSL does not care about the order of declarations at module scope, so linking is concatenation: every file of `shaders/` is
+//! plain WGSL, one idea each, and where there are alternatives the module that is chosen supplies the agreed
+//! function names. `if (CONSTANT)` on a constant of the header removes what a variant does not need.
+
+pub(crate) mod params;
+pub(crate) mod tensor;
+mod unroll;
+
+use crate::kernel::{Kernel, PipelineKey, TemperatureSource};
+use crate::problem::Tensor;
+use std::fmt::Write;
+use unroll::Constants;
+
+/// The WGSL of a variant, complete: what `wgpu` is given.
+pub(crate) fn source(key: &PipelineKey) -> String {
+    let tiles = &key.tiles;
+    let qk_dim4 = key.head_dim_qk.div_ceil(4);
+    let v_dim4 = key.head_dim_v.div_ceil(4);
+    let mut numbers = Constants::from([("THREADS", tiles.threads), ("QK_DIM4", qk_dim4), ("V_DIM4", v_dim4)]);
+    if key.kernel == Kernel::Tiled {
+        let shape = tiles.shape(key.head_dim_v);
+        numbers.extend([
+            ("POOL", tiles.pool(key.head_dim_v)),
+            ("ROWS", tiles.rows()),
+            ("ROW_GROUPS", tiles.row_groups),
+            ("KEYS", tiles.keys()),
+            ("KEY_LANES", tiles.key_lanes()),
+            ("KEYS_PER_THREAD", tiles.keys_per_thread),
+            ("DIM_CHUNK", tiles.dim_chunk),
+            ("DIM_CHUNKS", qk_dim4.div_ceil(tiles.dim_chunk)),
+            ("V_BLOCKS", shape.v_blocks),
+            ("V_BLOCK", shape.v_block),
+            ("V_CHUNK", tiles.v_step()),
+            ("OUT_COLUMNS", shape.out_columns),
+            ("OUT_COLUMNS_PER_THREAD", shape.out_columns_per_thread),
+            ("OUT_ROW_GROUPS", shape.out_row_groups),
+            ("OUT_REGISTERS", shape.out_registers()),
+        ]);
+    }
+    let switches = [
+        ("CAUSAL", key.causal),
+        ("CAUSAL_PER_BATCH", key.causal_per_batch),
+        ("KV_LEN", key.kv_len),
+        ("TEMPERATURE_PER_HEAD", key.temperature == TemperatureSource::PerHead),
+        ("TEMPERATURE_PER_ROW", key.temperature == TemperatureSource::PerRow),
+        ("LSE", key.stats.lse),
+        ("ENTROPY", key.stats.entropy),
+        ("ROW_MAX", key.stats.row_max),
+    ];
+
+    let mut text = format!("// {key}\n");
+    for (name, value) in &numbers {
+        let _ = writeln!(text, "const {name} = {value}u;");
+    }
+    for (name, value) in switches {
+        let _ = writeln!(text, "const {name} = {value};");
+    }
+    let dims = [key.head_dim_qk, key.head_dim_qk, key.head_dim_v, key.head_dim_v];
+    for ((tensor, access), dim) in Tensor::ALL.into_iter().zip(key.access).zip(dims) {
+        text.push('\n');
+        text.push_str(&tensor::module(tensor, access, dim));
+    }
+    for module in modules(key) {
+        text.push('\n');
+        text.push_str(module);
+    }
+    unroll::unroll(&text, &numbers)
+}
+
+/// The files of `shaders/` that a variant is made of.
+fn modules(key: &PipelineKey) -> Vec<&'static str> {
+    let tables = if key.has_tables() {
+        include_str!("../shaders/tables.wgsl")
+    } else {
+        include_str!("../shaders/no_tables.wgsl")
+    };
+    let stats = if key.stats.count() > 0 {
+        include_str!("../shaders/stats.wgsl")
+    } else {
+        include_str!("../shaders/no_stats.wgsl")
+    };
+    let mut modules = vec![
+        include_str!("../shaders/params.wgsl"),
+        include_str!("../shaders/index.wgsl"),
+        tables,
+        include_str!("../shaders/mask.wgsl"),
+        include_str!("../shaders/sharpness.wgsl"),
+        include_str!("../shaders/softmax.wgsl"),
+        stats,
+    ];
+    match key.kernel {
+        Kernel::Tiled => modules.extend([
+            include_str!("../shaders/tiled.wgsl"),
+            if key.tiles.v_chunk > 0 {
+                include_str!("../shaders/v_staged.wgsl")
+            } else {
+                include_str!("../shaders/v_direct.wgsl")
+            },
+        ]),
+        Kernel::Naive => modules.push(include_str!("../shaders/naive.wgsl")),
+    }
+    modules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps::Caps;
+    use crate::plan::{Plan, PlanOptions};
+    use crate::problem::{Problem, Shape};
+
+    /// The layout that is written twice, in Rust and in WGSL, is one.
+    #[test]
+    fn params_are_the_same_on_both_sides() {
+        let problem = Problem::new(Shape::self_attention(1, 1, 1, 4));
+        let plan = Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::default()).unwrap();
+        let module = naga::front::wgsl::parse_str(&source(plan.key())).unwrap();
+        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
+        let naga::TypeInner::Struct { members, span } = &found.inner else {
+            panic!("Params is not a struct");
+        };
+        let shader: Vec<(&str, usize)> =
+            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
+        assert_eq!(shader, params::FIELDS);
+        assert_eq!(*span as usize, size_of::<params::Params>());
+    }
+}

@@ -1,0 +1,95 @@
+//! The uniform that a dispatch reads: the twin of `shaders/params.wgsl`.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Where the rows of a tensor are, in elements from the start of its binding.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub(crate) struct View {
+    pub base: u32,
+    pub batch: u32,
+    pub head: u32,
+    pub seq: u32,
+}
+
+/// Field by field as in the shader; see there for what each means.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
+pub(crate) struct Params {
+    pub q: View,
+    pub k: View,
+    pub v: View,
+    pub out: View,
+    pub q_dim: u32,
+    pub k_dim: u32,
+    pub v_dim: u32,
+    pub out_dim: u32,
+    pub q_heads: u32,
+    pub group: u32,
+    pub seq_q: u32,
+    pub seq_k: u32,
+    pub first_batch: u32,
+    pub first_head: u32,
+    pub first_row: u32,
+    pub batches: u32,
+    pub heads: u32,
+    pub rows: u32,
+    pub row_tiles: u32,
+    pub groups_x: u32,
+    pub groups_x_softmax: u32,
+    pub groups_x_output: u32,
+    pub causal_offset: i32,
+    pub factor: f32,
+    pub lse: u32,
+    pub entropy: u32,
+    pub row_max: u32,
+    pub kv_len: u32,
+    pub causal_offsets: u32,
+    pub temperature: u32,
+    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
+    pub _pad: [u32; 2],
+}
+
+const _: () = assert!(size_of::<Params>().is_multiple_of(16));
+
+macro_rules! fields {
+    ($($name:ident),* $(,)?) => {
+        /// Name and byte offset of each field, for the test that compares them with the shader's.
+        #[cfg(test)]
+        pub(crate) const FIELDS: &[(&str, usize)] =
+            &[$((stringify!($name), std::mem::offset_of!(Params, $name))),*];
+    };
+}
+
+fields!(
+    q,
+    k,
+    v,
+    out,
+    q_dim,
+    k_dim,
+    v_dim,
+    out_dim,
+    q_heads,
+    group,
+    seq_q,
+    seq_k,
+    first_batch,
+    first_head,
+    first_row,
+    batches,
+    heads,
+    rows,
+    row_tiles,
+    groups_x,
+    groups_x_softmax,
+    groups_x_output,
+    causal_offset,
+    factor,
+    lse,
+    entropy,
+    row_max,
+    kv_len,
+    causal_offsets,
+    temperature,
+);

@@ -1,0 +1,140 @@
+//! Writes loops out.
+//!
+//! A loop of the form `for (var r = 0u; r < ROWS; r++) { // unroll` is replaced by its body, once for each value of the
+//! counter, with the counter replaced by a literal. The text stays plain WGSL that means the same with and without this
+//! step; what the step buys is that arrays in registers are only ever indexed by literals. Left to
+//! itself, a driver may keep such an array in memory, and the loop counters that wgpu adds against endless
+//! loops keep drivers from unrolling at all.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Constants of the header, by name.
+pub(crate) type Constants = BTreeMap<&'static str, u32>;
+
+const MARK: &str = "// unroll";
+
+/// Writes out every marked loop of `source`, inner ones too.
+pub(crate) fn unroll(source: &str, constants: &Constants) -> String {
+    let lines: Vec<&str> = source.lines().collect();
+    let mut out = String::with_capacity(source.len() * 2);
+    expand(&lines, constants, &mut out);
+    out
+}
+
+fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
+    let mut at = 0;
+    while at < lines.len() {
+        let line = lines[at];
+        let Some((counter, count)) = header(line, constants) else {
+            out.push_str(line);
+            out.push('\n');
+            at += 1;
+            continue;
+        };
+        let end = at + closing_brace(&lines[at..]);
+        for value in 0..count {
+            let literal = format!("{value}u");
+            let body: Vec<String> =
+                lines[at + 1..end].iter().map(|l| replace_word(l, counter, &literal)).collect();
+            let body: Vec<&str> = body.iter().map(String::as_str).collect();
+            // A block for each copy, so that the names declared in the body stay apart.
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let _ = writeln!(out, "{indent}{{");
+            expand(&body, constants, out);
+            let _ = writeln!(out, "{indent}}}");
+        }
+        at = end + 1;
+    }
+}
+
+/// The counter and the number of rounds, if this line opens a marked loop.
+fn header<'a>(line: &'a str, constants: &Constants) -> Option<(&'a str, u32)> {
+    let rest = line.trim();
+    let rest = rest.strip_suffix(MARK)?.trim_end();
+    let rest = rest.strip_prefix("for (var ")?;
+    let (counter, rest) = rest.split_once(" = 0u; ")?;
+    let rest = rest.strip_prefix(counter)?.strip_prefix(" < ")?;
+    let (bound, rest) = rest.split_once("; ")?;
+    if rest != format!("{counter}++) {{") {
+        return None;
+    }
+    let count = match bound.strip_suffix('u').and_then(|n| n.parse().ok()) {
+        Some(literal) => literal,
+        None => *constants.get(bound)?,
+    };
+    Some((counter, count))
+}
+
+/// The line that closes the brace which the first line opens.
+fn closing_brace(lines: &[&str]) -> usize {
+    let mut depth = 0i32;
+    for (n, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for c in code.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+        }
+        if depth == 0 {
+            return n;
+        }
+    }
+    lines.len().saturating_sub(1)
+}
+
+fn replace_word(line: &str, word: &str, by: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (code, comment) = match line.find("//") {
+        Some(at) => line.split_at(at),
+        None => (line, ""),
+    };
+    let mut out = String::with_capacity(line.len());
+    let mut rest = code;
+    while let Some(at) = rest.find(word) {
+        let before = rest[..at].chars().next_back();
+        let after = rest[at + word.len()..].chars().next();
+        out.push_str(&rest[..at]);
+        // A member (`p.r`) is not the counter.
+        let stands_alone = !before.is_some_and(|c| is_word(c) || c == '.') && !after.is_some_and(is_word);
+        out.push_str(if stands_alone { by } else { word });
+        rest = &rest[at + word.len()..];
+    }
+    out.push_str(rest);
+    out.push_str(comment);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_loops_are_written_out() {
+        let source = "\
+for (var r = 0u; r < ROWS; r++) { // unroll
+    for (var c = 0u; c < 2u; c++) { // unroll
+        o[r * 2u + c] += p.r + rows[c];
+    }
+}
+";
+        let text = unroll(source, &Constants::from([("ROWS", 2)]));
+        for expected in [
+            "o[0u * 2u + 0u] += p.r + rows[0u];",
+            "o[0u * 2u + 1u] += p.r + rows[1u];",
+            "o[1u * 2u + 0u] += p.r + rows[0u];",
+            "o[1u * 2u + 1u] += p.r + rows[1u];",
+        ] {
+            assert!(text.contains(expected), "{expected} is not in\n{text}");
+        }
+        assert!(!text.contains("for"));
+    }
+
+    #[test]
+    fn other_loops_and_the_mark_in_passing_are_left_alone() {
+        let source = "for (var r = 0u; r < ROWS; r++) {\n}\n// see // unroll\n";
+        assert_eq!(unroll(source, &Constants::from([("ROWS", 2)])), source);
+    }
+}

@@ -1,11 +1,16 @@
 // Which keys a row sees. The twin of src/mask.rs.
 //
-// A row i sees key j when all of these hold:
-//   j < kv_len(batch)                 (the rest may hold anything, NaN too)
-//   j <= i + causal_offset(batch)     (when CAUSAL)
+// Row i stands at position p = i + offset(batch). It sees key j when all of these hold:
+//   j < kv_len(batch)                                        (the rest may hold anything, NaN too)
+//   min_distance <= j - p <= max_distance, or j < keep_first  (when POSITIONS)
+//   j <= p                                                   (when CAUSAL; then max_distance is at most 0)
+//   the dense mask says so                                   (when MASK, see dense_mask_*.wgsl)
 
 // No length or offset reaches beyond this, so that i + offset stays within i32.
 const MAX_SEQ = 1073741824;
+// Distances that stand for "unbounded".
+const NO_MIN = -2147483647 - 1;
+const NO_MAX = 2147483647;
 
 fn valid_keys(b: u32) -> u32 {
     if (KV_LEN) {
@@ -15,39 +20,85 @@ fn valid_keys(b: u32) -> u32 {
     return params.seq_k;
 }
 
-fn causal_offset(b: u32) -> i32 {
-    if (CAUSAL_PER_BATCH) {
-        let offset = table_i32(params.causal_offsets + params.first_batch + b);
-        return clamp(offset, -MAX_SEQ, MAX_SEQ);
+// What to add to the number of a row of this slice to get its position.
+fn row_offset(b: u32) -> i32 {
+    if (OFFSET_PER_BATCH) {
+        let offset = table_i32(params.offsets + params.first_batch + b);
+        return clamp(offset, -MAX_SEQ, MAX_SEQ) + i32(params.first_row);
     }
-    return params.causal_offset;
+    return params.offset + i32(params.first_row);
 }
 
-// Keys [0, end) are seen by at least one row of a block of rows, keys [0, full) by every one of them.
-// Between the two, the mask has to be asked; before full it need not be, and from end on nothing is loaded.
+// What a block of rows sees, as far as positions and lengths tell. Keys outside [0, keep) and [start, end) are seen by no row
+// of the block: nothing is loaded of them. Keys in [full_start, full_end) are seen by all rows: there
+// the mask need not be asked.
 struct KeyRange {
+    keep: u32,
+    start: u32,
     end: u32,
-    full: u32,
+    full_start: u32,
+    full_end: u32,
 }
 
-// first_row and last_row count from the start of the slice.
 fn key_range(b: u32, first_row: u32, last_row: u32) -> KeyRange {
     let valid = valid_keys(b);
-    var range = KeyRange(valid, valid);
-    if (CAUSAL) {
-        let past = i32(params.first_row) + causal_offset(b) + 1;
-        range.end = min(valid, u32(max(i32(last_row) + past, 0)));
-        range.full = min(valid, u32(max(i32(first_row) + past, 0)));
+    var range = KeyRange(0u, 0u, valid, 0u, valid);
+    if (POSITIONS) {
+        let offset = row_offset(b);
+        let first = i32(first_row) + offset;
+        let last = i32(last_row) + offset;
+        if (params.max_distance != NO_MAX) {
+            range.end = min(valid, past(last, params.max_distance));
+            range.full_end = min(valid, past(first, params.max_distance));
+        }
+        if (params.min_distance != NO_MIN) {
+            range.start = min(valid, first_within(first, params.min_distance));
+            range.full_start = min(valid, first_within(last, params.min_distance));
+        }
+        if (KEEP_FIRST) {
+            range.keep = min(valid, params.keep_first);
+            if (CAUSAL) {
+                range.keep = min(range.keep, past(last, 0));
+            }
+            // One end for the loop: past it there is nothing in either part.
+            range.end = max(range.end, range.keep);
+        }
     }
     return range;
 }
 
-// Whether rows i, i + 1, i + 2, i + 3 see key j; valid is valid_keys(b), offset is causal_offset(b).
-fn visible4(i: u32, j: u32, valid: u32, offset: i32) -> vec4<bool> {
+// One past the last key within a distance of a position, without leaving i32: both may be as large as they come.
+fn past(position: i32, distance: i32) -> u32 {
+    if (distance >= MAX_SEQ - max(position, 0)) {
+        return u32(MAX_SEQ);
+    }
+    return u32(max(position + distance + 1, 0));
+}
+
+// The first key at a distance (not above 0) from a position.
+fn first_within(position: i32, distance: i32) -> u32 {
+    return u32(max(max(position, 0) + distance, 0));
+}
+
+// Whether rows i, i + 1, i + 2, i + 3 see key j; valid is valid_keys(b), offset is row_offset(b).
+fn visible4(b: u32, h: u32, i: u32, j: u32, valid: u32, offset: i32) -> vec4<bool> {
     var seen = vec4<bool>(j < valid);
-    if (CAUSAL) {
-        let rows = vec4<i32>(i32(params.first_row + i)) + vec4<i32>(0, 1, 2, 3);
-        seen = seen & (vec4<i32>(i32(j)) <= rows + vec4<i32>(offset));
+    if (POSITIONS) {
+        let position = vec4<i32>(i32(i) + offset) + vec4<i32>(0, 1, 2, 3);
+        let distance = vec4<i32>(i32(j)) - position;
+        var near = (distance >= vec4<i32>(params.min_distance)) & (distance <= vec4<i32>(params.max_distance));
+        if (KEEP_FIRST) {
+            near = near | vec4<bool>(j < params.keep_first);
+        }
+        if (CAUSAL) {
+            near = near & (distance <= vec4<i32>(0));
+        }
+        seen = seen & near;
+    }
+    if (MASK && j < valid) {
+        for (var r = 0u; r < 4u; r++) { // unroll
+            seen[r] = seen[r] && mask_keeps(b, h, min(i + r, params.rows - 1u), j);
+        }
     }
     return seen;
 }

@@ -1,7 +1,7 @@
 // Attention as it is written on paper, in three passes with the score matrix in memory: the baseline that tests and
 // benches compare with, and what runs where no tile fits. One thread for each score, row or vec4 of output.
 
-@group(0) @binding(7) var<storage, read_write> scores: array<f32>;
+@group(0) @binding(9) var<storage, read_write> scores: array<f32>;
 
 struct Element {
     b: u32,
@@ -33,19 +33,17 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         return;
     }
     let at = element(number, params.seq_k);
-    var offset = 0;
-    if (CAUSAL) {
-        offset = causal_offset(at.b);
-    }
+    let offset = row_offset(at.b);
     var s = NOTHING;
-    if (visible4(at.i, at.x, valid_keys(at.b), offset).x) {
+    if (visible4(at.b, at.h, at.i, at.x, valid_keys(at.b), offset).x) {
         let q_row = row_start(params.q, at.b, at.h, at.i);
         let k_row = row_start(params.k, at.b, kv_head(at.h), at.x);
         var sum = 0.0;
         for (var d = 0u; d < QK_DIM4; d++) {
             sum += dot(load_q(q_row, d), load_k(k_row, d));
         }
-        s = sum * row_factor(at.b, at.h, at.i);
+        sum *= row_factor(at.b, at.h, at.i);
+        s = finish_scores(vec4<f32>(sum), at.b, at.h, at.i, at.x, offset).x;
     }
     scores[number] = s;
 }
@@ -57,6 +55,7 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
     if (row >= element_count(1u)) {
         return;
     }
+    let at = element(row, 1u);
     let first = row * params.seq_k;
     var m = NOTHING;
     for (var j = 0u; j < params.seq_k; j++) {
@@ -74,13 +73,13 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         l += p;
         scores[first + j] = p;
     }
-    if (!is_empty(l)) {
-        for (var j = 0u; j < params.seq_k; j++) {
-            scores[first + j] /= l;
-        }
+    let state = State(vec4<f32>(m), vec4<f32>(l), vec4<f32>(u));
+    let row_totals = totals(state, at.h);
+    let scale = normaliser(state, row_totals).x;
+    for (var j = 0u; j < params.seq_k; j++) {
+        scores[first + j] *= scale;
     }
-    let at = element(row, 1u);
-    store_stats(row_number(at.b, at.h, at.i), m, l, u);
+    store_stats(row_number(at.b, at.h, at.i), row_totals, state.m, 0u);
 }
 
 // out = p v, four columns for each thread.

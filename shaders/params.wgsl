@@ -15,11 +15,15 @@ struct Params {
     k: View,
     v: View,
     out: View,
+    bias: View,
+    mask: View,
     // Distance between the numbers of a row, for the scalar loads.
     q_dim: u32,
     k_dim: u32,
     v_dim: u32,
     out_dim: u32,
+    bias_key: u32,
+    mask_key: u32,
 
     // The whole problem.
     q_heads: u32,
@@ -42,17 +46,26 @@ struct Params {
     groups_x_softmax: u32,
     groups_x_output: u32,
 
-    causal_offset: i32,
-    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential.
+    // Position of row 0 among the keys, and the distances from a row's position at which it sees keys.
+    offset: i32,
+    min_distance: i32,
+    max_distance: i32,
+    keep_first: u32,
+
+    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential. With a soft cap c it is
+    // scale / temperature / c, and softcap is c * log2(e).
     factor: f32,
+    softcap: f32,
 
     // Sections of the stats and tables bindings, in elements.
     lse: u32,
     entropy: u32,
     row_max: u32,
     kv_len: u32,
-    causal_offsets: u32,
+    offsets: u32,
     temperature: u32,
+    alibi_slopes: u32,
+    sinks: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -54,6 +54,35 @@ fn entropy_term(s: vec4<f32>, m: vec4<f32>, p: vec4<f32>) -> vec4<f32> {
     return p * max(s - m, vec4<f32>(FLOOR));
 }
 
-fn is_empty(l: f32) -> bool {
-    return l == 0.0;
+// A row's sums when all keys have gone by, in terms of one maximum m. l is the denominator, keys the part of it that is not
+// the sink's. l = 0 only for a row that sees no key and has no sink.
+struct Totals {
+    m: vec4<f32>,
+    l: vec4<f32>,
+    keys: vec4<f32>,
+    u: vec4<f32>,
+}
+
+// Adds the sink, a logit that belongs to no key: it takes its share of the denominator and brings no value.
+fn totals(state: State, h: u32) -> Totals {
+    if (SINK) {
+        var sink = 0.0;
+        if (SINK_PER_HEAD) {
+            sink = table_f32(params.sinks + params.first_head + h) * LOG2_E;
+        }
+        let m = max(state.m, vec4<f32>(sink));
+        let keys = rebase(state, m, shift(state, m));
+        return Totals(m, keys.l + exp2(max(sink - m, vec4<f32>(FLOOR))), keys.l, keys.u);
+    }
+    return Totals(state.m, state.l, state.l, state.u);
+}
+
+// What a row of o is multiplied by at the end, where o is in terms of the state's maximum. A row that saw no key has o = 0, and
+// is left so.
+fn normaliser(state: State, totals: Totals) -> vec4<f32> {
+    let inverse = select(1.0 / totals.l, vec4<f32>(0.0), totals.l == vec4<f32>(0.0));
+    if (SINK) {
+        return inverse * exp2(shift(state, totals.m));
+    }
+    return inverse;
 }

@@ -5,18 +5,22 @@
 const MINUS_INFINITY_BITS = 0xff800000u;
 const LN_2 = 0.6931471805599453;
 
-// m, l and u as in softmax.wgsl, after all keys of the row.
-fn store_stats(row: u32, m: f32, l: f32, u: f32) {
-    let empty = is_empty(l);
+// All in one component r of the row's totals; key_max is the largest score of a key.
+fn store_stats(row: u32, totals: Totals, key_max: vec4<f32>, r: u32) {
+    let m = totals.m[r];
+    let l = totals.l[r];
+    let empty = l == 0.0;
     if (LSE) {
         stats[params.lse + row] = select(bitcast<u32>((m + log2(l)) * LN_2), MINUS_INFINITY_BITS, empty);
     }
     if (ENTROPY) {
-        // H = lse - sum p s = ln 2 (log2 l - u / l). Both terms are of the size of H, so that scores in the
+        // H = sum p (lse - s) = ln 2 (keys log2 l - u) / l. Both terms are of the size of H, so that scores in the
         // thousands cancel nothing. Rounding may take a one-hot row a hair below 0.
-        stats[params.entropy + row] = select(bitcast<u32>(max((log2(l) - u / l) * LN_2, 0.0)), 0u, empty);
+        let entropy = max((totals.keys[r] * log2(l) - totals.u[r]) / l * LN_2, 0.0);
+        stats[params.entropy + row] = select(bitcast<u32>(entropy), 0u, empty);
     }
     if (ROW_MAX) {
-        stats[params.row_max + row] = select(bitcast<u32>(m * LN_2), MINUS_INFINITY_BITS, empty);
+        stats[params.row_max + row] =
+            select(bitcast<u32>(key_max[r] * LN_2), MINUS_INFINITY_BITS, key_max[r] == NOTHING);
     }
 }

@@ -43,10 +43,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
 
     let range = key_range(b, first_row, last_row);
     let valid = valid_keys(b);
-    var offset = 0;
-    if (CAUSAL) {
-        offset = causal_offset(b);
-    }
+    let offset = row_offset(b);
 
     // Scores: this thread's rows are first_row + 4 row_group .. + 3, its keys key_lane + KEY_LANES c.
     let key_lane = lane % KEY_LANES;
@@ -58,7 +55,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     var state = empty_state();
     var o: array<vec4<f32>, OUT_REGISTERS>;
 
-    for (var tile = 0u; tile < range.end; tile += KEYS) {
+    for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
         // ---- scores
         var s: array<vec4<f32>, KEYS_PER_THREAD>;
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
@@ -83,11 +80,18 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         }
 
         // ---- softmax
-        let boundary = tile + KEYS > range.full;
+        if (SCORED) {
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                let j = min(tile + c * KEY_LANES + key_lane, range.end - 1u);
+                s[c] = finish_scores(s[c], b, h, first_row + 4u * row_group, j, offset);
+            }
+        }
+        // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
+        let boundary = MASK || BIAS || tile < range.full_start || tile + KEYS > range.full_end;
         if (boundary) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = tile + c * KEY_LANES + key_lane;
-                let seen = visible4(first_row + 4u * row_group, j, valid, offset);
+                let seen = visible4(b, h, first_row + 4u * row_group, j, valid, offset);
                 s[c] = select(vec4<f32>(NOTHING), s[c], seen);
             }
         }
@@ -174,27 +178,21 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     // ---- the sums of all threads of a row
     partial[lane] = state.l;
     workgroupBarrier();
-    var l = vec4<f32>(0.0);
-    for (var other = 0u; other < KEY_LANES; other++) {
-        l += partial[row_group * KEY_LANES + other];
-    }
-    var u = vec4<f32>(0.0);
+    state.l = row_sum(row_group);
     if (ENTROPY) {
         workgroupBarrier();
         partial[lane] = state.u;
         workgroupBarrier();
-        for (var other = 0u; other < KEY_LANES; other++) {
-            u += partial[row_group * KEY_LANES + other];
-        }
+        state.u = row_sum(row_group);
     }
     if (key_lane == 0u) {
-        // A row that saw no key has o = 0, and is left so.
-        row_scale[row_group] = select(1.0 / l, vec4<f32>(0.0), l == vec4<f32>(0.0));
+        let row_totals = totals(state, h);
+        row_scale[row_group] = normaliser(state, row_totals);
         if (v_block == 0u) {
             for (var r = 0u; r < 4u; r++) { // unroll
                 let i = first_row + 4u * row_group + r;
                 if (i < params.rows) {
-                    store_stats(row_number(b, h, i), state.m[r], l[r], u[r]);
+                    store_stats(row_number(b, h, i), row_totals, state.m, r);
                 }
             }
         }
@@ -213,6 +211,31 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             }
         }
     }
+}
+
+// The tile of keys that follows one, leaving out those that nobody sees.
+fn next_tile(tile: u32, range: KeyRange) -> u32 {
+    let next = tile + KEYS;
+    if (KEEP_FIRST && next >= range.keep) {
+        return max(next, range.start / KEYS * KEYS);
+    }
+    return next;
+}
+
+fn first_tile(range: KeyRange) -> u32 {
+    if (KEEP_FIRST && range.keep > 0u) {
+        return 0u;
+    }
+    return range.start / KEYS * KEYS;
+}
+
+// The sum of what the threads of a row group left in partial.
+fn row_sum(row_group: u32) -> vec4<f32> {
+    var sum = vec4<f32>(0.0);
+    for (var other = 0u; other < KEY_LANES; other++) {
+        sum += partial[row_group * KEY_LANES + other];
+    }
+    return sum;
 }
 
 // Whether a column of a block of v's columns exists. Blocks and threads are rounded up.

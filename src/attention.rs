@@ -2,7 +2,7 @@
 
 use crate::caps::Caps;
 use crate::error::{Error, Result};
-use crate::kernel::PipelineKey;
+use crate::kernel::{Binding, Pass, PipelineKey};
 use crate::plan::{Plan, PlanOptions};
 use crate::prepared::Prepared;
 use crate::problem::Problem;
@@ -34,9 +34,14 @@ pub(crate) struct Inner {
 /// A compiled variant.
 #[derive(Debug)]
 pub(crate) struct Pipelines {
+    /// In order of dispatch.
+    pub passes: Vec<CompiledPass>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CompiledPass {
     pub layout: wgpu::BindGroupLayout,
-    /// One for each entry point, in order of dispatch.
-    pub passes: Vec<wgpu::ComputePipeline>,
+    pub pipeline: wgpu::ComputePipeline,
 }
 
 // WebGPU objects belong to one thread in a browser; everywhere else these are shared freely.
@@ -162,73 +167,49 @@ impl Attention {
             label: Some(label),
             source: wgpu::ShaderSource::Wgsl(shader::source(key).into()),
         });
-        let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: Some(label),
-            entries: &layout_entries(key),
-        });
-        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-            label: Some(label),
-            bind_group_layouts: &[Some(&layout)],
-            immediate_size: 0,
-        });
-        let passes = key
-            .kernel
-            .entry_points()
-            .iter()
-            .map(|entry_point| {
-                device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                    label: Some(label),
-                    layout: Some(&pipeline_layout),
-                    module: &module,
-                    entry_point: Some(entry_point),
-                    compilation_options: wgpu::PipelineCompilationOptions::default(),
-                    cache: self.inner.cache.as_ref(),
-                })
-            })
-            .collect();
-        Pipelines { layout, passes }
+        let compile_pass = |pass: &Pass| {
+            let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: Some(label),
+                entries: &layout_entries(pass, key),
+            });
+            let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: Some(label),
+                bind_group_layouts: &[Some(&layout)],
+                immediate_size: 0,
+            });
+            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(label),
+                layout: Some(&pipeline_layout),
+                module: &module,
+                entry_point: Some(pass.entry_point),
+                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                cache: self.inner.cache.as_ref(),
+            });
+            CompiledPass { layout, pipeline }
+        };
+        Pipelines { passes: key.kernel.passes().iter().map(compile_pass).collect() }
     }
 }
 
-/// Numbers of the bindings, as in the shaders.
-pub(crate) mod binding {
-    pub(crate) const PARAMS: u32 = 0;
-    /// q, k, v and out follow from here.
-    pub(crate) const TENSORS: u32 = 1;
-    pub(crate) const STATS: u32 = 5;
-    pub(crate) const TABLES: u32 = 6;
-    pub(crate) const SCORES: u32 = 7;
-}
-
-fn layout_entries(key: &PipelineKey) -> Vec<wgpu::BindGroupLayoutEntry> {
+fn layout_entries(pass: &Pass, key: &PipelineKey) -> Vec<wgpu::BindGroupLayoutEntry> {
     let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
         ty,
         count: None,
     };
-    let storage = |read_only| wgpu::BindingType::Buffer {
-        ty: wgpu::BufferBindingType::Storage { read_only },
-        has_dynamic_offset: false,
-        min_binding_size: None,
+    let params = wgpu::BindingType::Buffer {
+        ty: wgpu::BufferBindingType::Uniform,
+        has_dynamic_offset: true,
+        min_binding_size: NonZeroU64::new(size_of::<Params>() as u64),
     };
-    let mut entries = vec![entry(
-        binding::PARAMS,
-        wgpu::BindingType::Buffer {
-            ty: wgpu::BufferBindingType::Uniform,
-            has_dynamic_offset: true,
-            min_binding_size: NonZeroU64::new(size_of::<Params>() as u64),
-        },
-    )];
-    entries.extend((0..4).map(|n| entry(binding::TENSORS + n, storage(n < 3))));
-    if key.stats.count() > 0 {
-        entries.push(entry(binding::STATS, storage(false)));
-    }
-    if key.has_tables() {
-        entries.push(entry(binding::TABLES, storage(true)));
-    }
-    if key.kernel == crate::kernel::Kernel::Naive {
-        entries.push(entry(binding::SCORES, storage(false)));
-    }
-    entries
+    let storage = |binding: Binding| {
+        let ty = wgpu::BindingType::Buffer {
+            ty: wgpu::BufferBindingType::Storage { read_only: !binding.is_written() },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        };
+        entry(binding.number(), ty)
+    };
+    [entry(0, params)].into_iter().chain(pass.bindings(key).map(storage)).collect()
 }

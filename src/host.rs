@@ -1,6 +1,7 @@
 //! The one-shot call: host slices in, host vectors out. For scripts, tests and first steps.
 
 use crate::attention::Attention;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanOptions, Stat, TableData, tables};
@@ -8,7 +9,7 @@ use crate::prepared::{Buffers, create_buffer, create_buffer_unset};
 use crate::problem::{Problem, Tensor};
 use crate::readback;
 
-/// Host inputs of a problem.
+/// Host inputs of a problem. Numbers are f32 here; for a tensor stored as f16 or bf16 they are rounded on their way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Inputs<'a> {
     /// Queries, in `Problem::q_layout`.
@@ -17,14 +18,19 @@ pub struct Inputs<'a> {
     pub k: &'a [f32],
     /// Values, in `Problem::v_layout`.
     pub v: &'a [f32],
+    /// The additive bias, packed in the order of its sizes, where the problem has one.
+    pub bias: Option<&'a [f32]>,
+    /// The dense mask, packed in the order of its sizes, where the problem has one: a byte for each pair, or 8
+    /// pairs a byte.
+    pub mask: Option<&'a [u8]>,
     /// Lengths, offsets and temperatures, where the problem uses them.
     pub tables: TableData<'a>,
 }
 
 impl<'a> Inputs<'a> {
-    /// Without tables.
+    /// Without bias, mask and tables.
     pub fn new(q: &'a [f32], k: &'a [f32], v: &'a [f32]) -> Self {
-        Inputs { q, k, v, tables: TableData::default() }
+        Inputs { q, k, v, bias: None, mask: None, tables: TableData::default() }
     }
 
     /// With valid key counts, one for each batch.
@@ -42,6 +48,30 @@ impl<'a> Inputs<'a> {
     /// With temperatures, one for each head or each row.
     pub fn temperature(mut self, temperature: &'a [f32]) -> Self {
         self.tables.temperature = Some(temperature);
+        self
+    }
+
+    /// With ALiBi slopes, one for each query head.
+    pub fn alibi_slopes(mut self, slopes: &'a [f32]) -> Self {
+        self.tables.alibi_slopes = Some(slopes);
+        self
+    }
+
+    /// With sink logits, one for each query head.
+    pub fn sinks(mut self, sinks: &'a [f32]) -> Self {
+        self.tables.sinks = Some(sinks);
+        self
+    }
+
+    /// With an additive bias.
+    pub fn bias(mut self, bias: &'a [f32]) -> Self {
+        self.bias = Some(bias);
+        self
+    }
+
+    /// With a dense mask.
+    pub fn mask(mut self, mask: &'a [u8]) -> Self {
+        self.mask = Some(mask);
         self
     }
 
@@ -64,6 +94,20 @@ impl<'a> Inputs<'a> {
                 return Err(Error::Length { field: tensor.name(), got, expected });
             }
         }
+        let extent = |tensor| problem.view(tensor).map(|v| v.extent());
+        tables::present(
+            "bias",
+            self.bias.map(<[f32]>::len),
+            problem.bias.is_some().then_some(extent(Tensor::Bias)?),
+            ("Problem::bias", "ask for it with Problem::bias"),
+        )?;
+        let mask_bytes = (extent(Tensor::Mask)? * u64::from(problem.bits(Tensor::Mask))).div_ceil(8);
+        tables::present(
+            "mask",
+            self.mask.map(<[u8]>::len),
+            problem.mask.is_some().then_some(mask_bytes),
+            ("Problem::mask", "ask for it with Problem::mask"),
+        )?;
         tables::check(problem, &self.tables)
     }
 }
@@ -171,12 +215,23 @@ impl Attention {
         let prepared = self.prepare(plan).await?;
         let storage = wgpu::BufferUsages::STORAGE;
         let results = storage | wgpu::BufferUsages::COPY_SRC;
-        let q = self.upload("q", inputs.q, storage).await?;
-        let k = self.upload("k", inputs.k, storage).await?;
-        let v = self.upload("v", inputs.v, storage).await?;
+        let [q_type, k_type, v_type, _] = problem.dtypes;
+        let q = self.upload("q", &q_type.encode(inputs.q), storage).await?;
+        let k = self.upload("k", &k_type.encode(inputs.k), storage).await?;
+        let v = self.upload("v", &v_type.encode(inputs.v), storage).await?;
         let out_bytes = plan.tensor_bytes(Tensor::Out);
         let out = create_buffer_unset(self, "out", out_bytes, results).await?;
         let mut buffers = Buffers::new(&q, &k, &v, &out);
+        let bias;
+        if let (Some((dtype, _)), Some(data)) = (problem.bias, inputs.bias) {
+            bias = self.upload("bias", &dtype.encode(data), storage).await?;
+            buffers = buffers.bias(&bias);
+        }
+        let mask;
+        if let Some(data) = inputs.mask {
+            mask = self.upload("mask", data, storage).await?;
+            buffers = buffers.mask(&mask);
+        }
         let stats;
         if plan.stats_bytes() > 0 {
             stats = create_buffer_unset(self, "stats", plan.stats_bytes(), results).await?;
@@ -234,25 +289,19 @@ impl Submitted {
             Some(pending) => pending.read().await?,
             None => Vec::new(),
         };
-        let floats = |range: core::ops::Range<u64>| -> Vec<f32> {
-            bytes
-                .get(range.start as usize..range.end as usize)
-                .unwrap_or_default()
-                .chunks_exact(4)
-                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-                .collect()
+        let part = |range: core::ops::Range<u64>| {
+            bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
         };
+        let problem = self.plan.problem();
         let out_bytes = if bytes.is_empty() { 0 } else { self.plan.tensor_bytes(Tensor::Out) };
+        let mut out = problem.dtypes[Tensor::Out as usize].decode(part(0..out_bytes));
+        // The buffer is whole words; an odd number of 16-bit elements leaves one over.
+        out.truncate(problem.view(Tensor::Out)?.extent() as usize);
         let stat = |stat| {
             let range = self.plan.stats_range(stat)?;
-            Some(floats(out_bytes + range.start..out_bytes + range.end))
+            Some(DType::F32.decode(part(out_bytes + range.start..out_bytes + range.end)))
         };
-        Ok(Outputs {
-            out: floats(0..out_bytes),
-            lse: stat(Stat::Lse),
-            entropy: stat(Stat::Entropy),
-            row_max: stat(Stat::RowMax),
-        })
+        Ok(Outputs { out, lse: stat(Stat::Lse), entropy: stat(Stat::Entropy), row_max: stat(Stat::RowMax) })
     }
 }
 

@@ -1,7 +1,10 @@
 //! Kernels and their variants. Everything that changes generated code is in a [`PipelineKey`], and nothing else.
 
+use crate::dtype::DType;
+use crate::mask::MaskFormat;
 use crate::plan::Tiles;
-use crate::problem::Stats;
+use crate::problem::{Stats, Tensor};
+use crate::score::Sink;
 pub use crate::shader::tensor::Access;
 use core::fmt;
 
@@ -28,12 +31,89 @@ impl Kernel {
         }
     }
 
-    /// Entry points, in the order in which they are dispatched.
-    pub(crate) fn entry_points(self) -> &'static [&'static str] {
+    /// Passes, in the order in which they are dispatched.
+    pub(crate) fn passes(self) -> &'static [Pass] {
         match self {
-            Kernel::Tiled => &["attention"],
-            Kernel::Naive => &["scores_pass", "softmax_pass", "output_pass"],
+            Kernel::Tiled => &TILED,
+            Kernel::Naive => &NAIVE,
         }
+    }
+}
+
+const TILED: [Pass; 1] = [Pass {
+    entry_point: "attention",
+    bindings: &[
+        Binding::Tensor(Tensor::Q),
+        Binding::Tensor(Tensor::K),
+        Binding::Tensor(Tensor::V),
+        Binding::Tensor(Tensor::Out),
+        Binding::Tensor(Tensor::Bias),
+        Binding::Tensor(Tensor::Mask),
+        Binding::Stats,
+        Binding::Tables,
+    ],
+}];
+
+const NAIVE: [Pass; 3] = [
+    Pass {
+        entry_point: "scores_pass",
+        bindings: &[
+            Binding::Tensor(Tensor::Q),
+            Binding::Tensor(Tensor::K),
+            Binding::Tensor(Tensor::Bias),
+            Binding::Tensor(Tensor::Mask),
+            Binding::Tables,
+            Binding::Scores,
+        ],
+    },
+    Pass { entry_point: "softmax_pass", bindings: &[Binding::Stats, Binding::Tables, Binding::Scores] },
+    Pass {
+        entry_point: "output_pass",
+        bindings: &[Binding::Tensor(Tensor::V), Binding::Tensor(Tensor::Out), Binding::Scores],
+    },
+];
+
+/// A storage binding of a pass, beside the params at binding 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    Tensor(Tensor),
+    Stats,
+    Tables,
+    Scores,
+}
+
+impl Binding {
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Binding::Tensor(tensor) => tensor.binding(),
+            Binding::Stats => 5,
+            Binding::Tables => 6,
+            Binding::Scores => 9,
+        }
+    }
+
+    pub(crate) fn is_written(self) -> bool {
+        matches!(self, Binding::Tensor(Tensor::Out) | Binding::Stats | Binding::Scores)
+    }
+}
+
+/// An entry point and what it may bind; a variant binds of it what its problem has.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    pub(crate) entry_point: &'static str,
+    bindings: &'static [Binding],
+}
+
+impl Pass {
+    /// What a variant binds for this pass: never more than the eight that every WebGPU device has.
+    pub(crate) fn bindings(&self, key: &PipelineKey) -> impl Iterator<Item = Binding> {
+        self.bindings.iter().copied().filter(|binding| match binding {
+            Binding::Tensor(Tensor::Bias) => key.bias.is_some(),
+            Binding::Tensor(Tensor::Mask) => key.mask.is_some(),
+            Binding::Tensor(_) | Binding::Scores => true,
+            Binding::Stats => key.stats.count() > 0,
+            Binding::Tables => key.has_tables(),
+        })
     }
 }
 
@@ -70,10 +150,26 @@ pub struct PipelineKey {
     pub tiles: Tiles,
     /// How q, k, v and out are fetched.
     pub access: [Access; 4],
+    /// How q, k, v and out are stored.
+    pub dtypes: [DType; 4],
     /// A causal mask.
     pub causal: bool,
-    /// Its offset comes from a table.
-    pub causal_per_batch: bool,
+    /// A window.
+    pub window: bool,
+    /// The window keeps the first keys.
+    pub keep_first: bool,
+    /// The offset of positions comes from a table.
+    pub offset_per_batch: bool,
+    /// A dense mask.
+    pub mask: Option<MaskFormat>,
+    /// A soft cap.
+    pub softcap: bool,
+    /// An additive bias.
+    pub bias: Option<DType>,
+    /// ALiBi.
+    pub alibi: bool,
+    /// A sink.
+    pub sink: Sink,
     /// Valid keys come from a table.
     pub kv_len: bool,
     /// Where temperatures come from.
@@ -85,7 +181,11 @@ pub struct PipelineKey {
 impl PipelineKey {
     /// Whether the shader reads the tables binding.
     pub fn has_tables(&self) -> bool {
-        self.kv_len || self.causal_per_batch || self.temperature != TemperatureSource::Number
+        self.kv_len
+            || self.offset_per_batch
+            || self.alibi
+            || self.sink == Sink::PerHead
+            || self.temperature != TemperatureSource::Number
     }
 }
 
@@ -96,10 +196,25 @@ impl fmt::Display for PipelineKey {
             Kernel::Tiled => write!(f, " {}", self.tiles)?,
             Kernel::Naive => write!(f, " {} threads", self.tiles.threads)?,
         }
+        if self.dtypes != [DType::F32; 4] {
+            let [q, k, v, out] = self.dtypes.map(DType::name);
+            write!(f, " {q},{k},{v}->{out}")?;
+        }
         let options = [
             (self.access.contains(&Access::Scalar), "scalar"),
             (self.causal, "causal"),
-            (self.causal_per_batch, "causal_offset"),
+            (self.window, "window"),
+            (self.keep_first, "keep_first"),
+            (self.offset_per_batch, "offsets"),
+            (self.mask == Some(MaskFormat::Bytes), "mask/bytes"),
+            (self.mask == Some(MaskFormat::Bits), "mask/bits"),
+            (self.softcap, "softcap"),
+            (self.bias == Some(DType::F32), "bias/f32"),
+            (self.bias == Some(DType::F16), "bias/f16"),
+            (self.bias == Some(DType::Bf16), "bias/bf16"),
+            (self.alibi, "alibi"),
+            (self.sink == Sink::Zero, "sink/zero"),
+            (self.sink == Sink::PerHead, "sink/head"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),
             (self.temperature == TemperatureSource::PerRow, "temperature/row"),

@@ -27,7 +27,7 @@
 //! ```
 //! # #[cfg(not(target_arch = "wasm32"))]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use wgpu_attention::{Attention, Causal, Inputs, Problem, Shape, Temperature, headless};
+//! use wgpu_attention::{Attention, Alignment, Inputs, Problem, Shape, Temperature, headless};
 //!
 //! let gpu = headless::open_blocking(&headless::Options::default())?; // or your app's own device
 //! let attention = Attention::new(&gpu.device);
@@ -35,7 +35,7 @@
 //! let shape = Shape::self_attention(1, 4, 100, 64);
 //! let x: Vec<f32> = (0..4 * 100 * 64).map(|n| (n as f32 * 0.37).sin()).collect();
 //! let problem = Problem::new(shape)
-//!     .causal(Causal::BottomRight)
+//!     .causal(Alignment::BottomRight)
 //!     .temperature(Temperature::Value(0.7))
 //!     .with_entropy();
 //!
@@ -72,6 +72,7 @@
 
 mod attention;
 mod caps;
+mod dtype;
 mod error;
 pub mod headless;
 mod host;
@@ -83,18 +84,21 @@ mod prepared;
 mod problem;
 mod readback;
 pub mod reference;
+mod score;
 mod shader;
 mod sharpness;
 
 pub use attention::Attention;
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
+pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
 pub use kernel::{Access, Kernel, PipelineKey, TemperatureSource};
 pub use layout::{Layout, Strides, View};
-pub use mask::Causal;
-pub use plan::{OutShape, Plan, PlanOptions, Slice, Stat, Table, TableData, Tables, Tiles, Window};
+pub use mask::{Alignment, MaskFormat, Window};
+pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
 pub use prepared::{Bound, BufferRef, Buffers, Prepared};
 pub use problem::{MAX_SEQ, Problem, Shape, Stats, Tensor};
+pub use score::{Broadcast, Sink, alibi_slopes};
 pub use sharpness::{Scale, Temperature};
 pub use wgpu;

@@ -1,24 +1,25 @@
 //! Which keys a row sees.
 //!
-//! The shaders' twin of this file is `shaders/mask.wgsl`.
+//! Everything here is combined by AND. The shaders' twin of this file is `shaders/mask.wgsl`.
 
 use crate::problem::MAX_SEQ;
 
-/// Causal attention: key `j` is visible to query `i` when `j <= i + offset`.
+/// Where query `i` stands among the keys: at position `i + offset`.
 ///
-/// The two corners in use are the most confused option of the field, so there is no bare `true`. With 2
-/// queries and 5 keys:
+/// Causal masks, windows and ALiBi all count from that position. The two corners in use are the most confused
+/// option of the field, so there is no bare `causal = true`. With 2 queries and 5 keys, a causal mask is
 ///
 /// ```text
 /// BottomRight (offset 3)   TopLeft (offset 0)
 /// x x x x .                x . . . .
 /// x x x x x                x x . . .
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Causal {
-    /// `offset = seq_k - seq_q`: the last query sees the last key. What decoding with a cache needs; FlashAttention
-    /// since 2.1, MLX, FlashInfer. With more queries than keys the first rows are empty.
+pub enum Alignment {
+    /// `offset = seq_k - seq_q`: the last query sees the last key. What decoding with a cache needs;
+    /// FlashAttention since 2.1, MLX, FlashInfer. With more queries than keys the first rows are empty.
+    #[default]
     BottomRight,
     /// `offset = 0`: the first query sees the first key. PyTorch's SDPA, JAX, ONNX without a cache.
     TopLeft,
@@ -28,15 +29,15 @@ pub enum Causal {
     PerBatch,
 }
 
-impl Causal {
+impl Alignment {
     /// The offset, where it is one number.
     pub fn offset(&self, seq_q: u32, seq_k: u32) -> Option<i32> {
         let offset = match *self {
             // Lengths are at most 2^30, so the difference fits.
-            Causal::BottomRight => i64::from(seq_k) - i64::from(seq_q),
-            Causal::TopLeft => 0,
-            Causal::Offset(offset) => i64::from(offset),
-            Causal::PerBatch => return None,
+            Alignment::BottomRight => i64::from(seq_k) - i64::from(seq_q),
+            Alignment::TopLeft => 0,
+            Alignment::Offset(offset) => i64::from(offset),
+            Alignment::PerBatch => return None,
         };
         Some(clamp_offset(offset))
     }
@@ -45,4 +46,37 @@ impl Causal {
 /// Beyond the largest length an offset changes nothing more, and within it `i + offset` cannot leave `i32`.
 fn clamp_offset(offset: i64) -> i32 {
     offset.clamp(-i64::from(MAX_SEQ), i64::from(MAX_SEQ)) as i32
+}
+
+/// A sliding window: the query at position `p` sees key `j` when `p - left <= j <= p + right`, or when
+/// `j < keep_first`.
+///
+/// Both ends are inclusive: FlashAttention's and ONNX's rule. "A window of W keys" in the sense of Mistral and Gemma is
+/// `left = W - 1` with a causal mask. A causal mask still applies to the first keys that are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Window {
+    /// Keys before the position; `None` for all.
+    pub left: Option<u32>,
+    /// Keys after the position; `None` for all.
+    pub right: Option<u32>,
+    /// First keys that every row sees in addition: the attention sinks of StreamingLLM (Xiao et al. 2023, arXiv
+    /// 2309.17453; 4 is usual).
+    pub keep_first: u32,
+}
+
+impl Window {
+    /// The last `keys` keys up to the position, and none after it.
+    pub fn last(keys: u32) -> Self {
+        Window { left: Some(keys.saturating_sub(1)), right: Some(0), keep_first: 0 }
+    }
+}
+
+/// How a mask of yes and no is stored. 1 (true) means that the row attends to the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MaskFormat {
+    /// One byte for each pair, 0 or not 0.
+    Bytes,
+    /// One bit for each pair, counted from the lowest bit of the first byte; rows are not padded.
+    Bits,
 }

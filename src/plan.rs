@@ -6,14 +6,14 @@ mod slices;
 pub(crate) mod tables;
 mod tiles;
 
-pub use slices::{Slice, Window};
+pub use slices::{Slice, Span};
 pub use tables::{Table, TableData, Tables};
 pub use tiles::{OutShape, Tiles};
 
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
-use crate::mask::Causal;
+use crate::mask::Alignment;
 use crate::problem::{Problem, Tensor};
 use crate::shader::{self, params::Params};
 use core::fmt;
@@ -89,25 +89,30 @@ impl Plan {
             head_dim_v: problem.shape.head_dim_v,
             tiles,
             access: access(problem)?,
-            causal: problem.causal.is_some(),
-            causal_per_batch: problem.causal == Some(Causal::PerBatch),
+            dtypes: problem.dtypes,
+            causal: problem.causal,
+            window: problem.window.is_some(),
+            keep_first: problem.window.is_some_and(|w| w.keep_first > 0),
+            offset_per_batch: problem.alignment == Alignment::PerBatch,
             kv_len: problem.kv_len,
+            mask: problem.mask.map(|m| m.0),
+            softcap: problem.softcap.is_some(),
+            bias: problem.bias.map(|b| b.0),
+            alibi: problem.alibi,
+            sink: problem.sink,
             temperature: tables::source(problem.temperature),
             stats: problem.stats,
         };
         let tables = Tables::new(problem);
-        let bindings = 4
-            + u32::from(key.stats.count() > 0)
-            + u32::from(key.has_tables())
-            + u32::from(kernel == Kernel::Naive);
+        let bindings = kernel.passes().iter().map(|pass| pass.bindings(&key).count()).max().unwrap_or(0);
         let stats_bytes = u64::from(key.stats.count()).saturating_mul(problem.shape.rows()).saturating_mul(4);
         let needs = [
             (
                 "the bindings of this problem",
                 "max_storage_buffers_per_shader_stage",
-                u64::from(bindings),
+                bindings as u64,
                 u64::from(caps.max_storage_buffers_per_shader_stage),
-                "leave out statistics or tables",
+                "leave out statistics, tables, bias or mask",
             ),
             (
                 "the statistics of all rows",
@@ -134,22 +139,26 @@ impl Plan {
         // The sections are within the binding limit, checked above.
         let section = |on: bool, before: u32| if on { (u64::from(before) * rows) as u32 } else { 0 };
         let stats = problem.stats;
+        let (min, max) = problem.distances();
         let base = Params {
             q_heads: problem.shape.q_heads,
             group: problem.shape.group(),
             seq_q: problem.shape.seq_q,
             seq_k: problem.shape.seq_k,
-            causal_offset: problem
-                .causal
-                .and_then(|c| c.offset(problem.shape.seq_q, problem.shape.seq_k))
-                .unwrap_or(0),
-            factor: problem.factor_log2(),
+            offset: problem.alignment.offset(problem.shape.seq_q, problem.shape.seq_k).unwrap_or(0),
+            min_distance: min.unwrap_or(i32::MIN),
+            max_distance: max.unwrap_or(i32::MAX),
+            keep_first: problem.window.map_or(0, |w| w.keep_first),
+            factor: problem.kernel_factor(),
+            softcap: problem.softcap_log2(),
             lse: section(stats.lse, 0),
             entropy: section(stats.entropy, stats.lse.into()),
             row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
             kv_len: tables.start(Table::KvLen),
-            causal_offsets: tables.start(Table::CausalOffset),
+            offsets: tables.start(Table::CausalOffset),
             temperature: tables.start(Table::Temperature),
+            alibi_slopes: tables.start(Table::AlibiSlopes),
+            sinks: tables.start(Table::Sinks),
             ..Params::default()
         };
         let slicer = slices::Slicer::new(problem, caps, &key)?;
@@ -214,10 +223,11 @@ impl Plan {
         &self.tables
     }
 
-    /// Bytes that a tensor's buffer must have, counted from the offset it is bound at.
+    /// Bytes that a tensor's buffer must have, counted from the offset it is bound at, in whole 32-bit words. 0 where
+    /// the problem does not have it.
     pub fn tensor_bytes(&self, tensor: Tensor) -> u64 {
         // The problem was checked, so its views exist.
-        self.problem.view(tensor).map_or(0, |v| v.extent() * 4)
+        self.problem.bytes(tensor).unwrap_or(0)
     }
 
     /// Bytes of the stats buffer; 0 where no statistic is asked for.
@@ -324,7 +334,7 @@ fn naive_tiles(caps: &Caps) -> Tiles {
 
 fn access(problem: &Problem) -> Result<[Access; 4]> {
     let mut access = [Access::Vec4; 4];
-    for tensor in Tensor::ALL {
+    for tensor in Tensor::MAIN {
         if !problem.view(tensor)?.is_vec4() {
             access[tensor as usize] = Access::Scalar;
         }

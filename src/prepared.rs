@@ -1,10 +1,12 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
-use crate::attention::{Attention, Pipelines, binding};
+use crate::attention::{Attention, CompiledPass, Pipelines};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Slice};
+use crate::kernel::Binding;
+use crate::plan::{Plan, Slice, Span};
 use crate::problem::Tensor;
 use crate::shader::params::Params;
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -28,14 +30,18 @@ impl<'a> From<&'a wgpu::Buffer> for BufferRef<'a> {
 /// the call is in.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers<'a> {
-    /// f32 queries.
+    /// Queries.
     pub q: BufferRef<'a>,
-    /// f32 keys.
+    /// Keys.
     pub k: BufferRef<'a>,
-    /// f32 values.
+    /// Values.
     pub v: BufferRef<'a>,
-    /// f32 answer. Every element of it is written, and nothing else.
+    /// The answer. Every element of it is written, and nothing else.
     pub out: BufferRef<'a>,
+    /// The additive bias, packed in the order of its sizes; needed when the problem has one.
+    pub bias: Option<BufferRef<'a>>,
+    /// The dense mask, packed in the order of its sizes; needed when the problem has one.
+    pub mask: Option<BufferRef<'a>>,
     /// The statistics, [`Plan::stats_bytes`] long; needed when the problem asks for one.
     pub stats: Option<BufferRef<'a>>,
     /// The small inputs as [`Plan::tables`] lays them out; needed when the problem uses one.
@@ -43,14 +49,23 @@ pub struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// Without statistics and tables.
+    /// Without bias, mask, statistics and tables.
     pub fn new(
         q: impl Into<BufferRef<'a>>,
         k: impl Into<BufferRef<'a>>,
         v: impl Into<BufferRef<'a>>,
         out: impl Into<BufferRef<'a>>,
     ) -> Self {
-        Buffers { q: q.into(), k: k.into(), v: v.into(), out: out.into(), stats: None, tables: None }
+        Buffers {
+            q: q.into(),
+            k: k.into(),
+            v: v.into(),
+            out: out.into(),
+            bias: None,
+            mask: None,
+            stats: None,
+            tables: None,
+        }
     }
 
     /// With a buffer for the statistics.
@@ -65,12 +80,26 @@ impl<'a> Buffers<'a> {
         self
     }
 
-    fn tensor(&self, tensor: Tensor) -> BufferRef<'a> {
+    /// With a buffer for the additive bias.
+    pub fn bias(mut self, bias: impl Into<BufferRef<'a>>) -> Self {
+        self.bias = Some(bias.into());
+        self
+    }
+
+    /// With a buffer for the dense mask.
+    pub fn mask(mut self, mask: impl Into<BufferRef<'a>>) -> Self {
+        self.mask = Some(mask.into());
+        self
+    }
+
+    fn tensor(&self, tensor: Tensor) -> Option<BufferRef<'a>> {
         match tensor {
-            Tensor::Q => self.q,
-            Tensor::K => self.k,
-            Tensor::V => self.v,
-            Tensor::Out => self.out,
+            Tensor::Q => Some(self.q),
+            Tensor::K => Some(self.k),
+            Tensor::V => Some(self.v),
+            Tensor::Out => Some(self.out),
+            Tensor::Bias => self.bias,
+            Tensor::Mask => self.mask,
         }
     }
 }
@@ -136,21 +165,25 @@ impl Prepared {
     pub fn bind(&self, buffers: &Buffers<'_>) -> Result<Bound> {
         let plan = self.plan();
         self.check(buffers)?;
-        let mut groups: Vec<wgpu::BindGroup> = Vec::new();
-        let mut bound: Vec<([crate::plan::Window; 4], usize)> = Vec::new();
-        let mut group_of_slice = Vec::with_capacity(plan.slices().len());
-        for slice in plan.slices() {
-            let known = bound.iter().rev().find(|(windows, _)| *windows == slice.windows);
-            let group = match known {
-                Some(&(_, group)) => group,
-                None => {
-                    groups.push(self.bind_group(buffers, slice));
-                    bound.push((slice.windows, groups.len() - 1));
+        let passes = &self.shared.pipelines.passes;
+        let mut groups: Vec<Vec<wgpu::BindGroup>> = Vec::new();
+        let mut known: HashMap<[Span; 6], usize> = HashMap::new();
+        let group_of_slice = plan
+            .slices()
+            .iter()
+            .map(|slice| {
+                *known.entry(slice.spans).or_insert_with(|| {
+                    groups.push(
+                        passes
+                            .iter()
+                            .zip(0..)
+                            .map(|(pass, n)| self.bind_group(buffers, slice, pass, n))
+                            .collect(),
+                    );
                     groups.len() - 1
-                }
-            };
-            group_of_slice.push(group);
-        }
+                })
+            })
+            .collect();
         Ok(Bound { prepared: self.clone(), groups, group_of_slice })
     }
 
@@ -171,7 +204,23 @@ impl Prepared {
         }
         let stats = plan.stats_bytes();
         let tables = plan.tables().bytes();
+        let has = |tensor| plan.tensor_bytes(tensor) > 0;
+        let problem = plan.problem();
         for (field, given, needed, why, hint) in [
+            (
+                "bias",
+                buffers.bias.is_some(),
+                problem.bias.is_some() && has(Tensor::Bias),
+                "Problem::bias",
+                "ask for it with Problem::bias",
+            ),
+            (
+                "mask",
+                buffers.mask.is_some(),
+                problem.mask.is_some() && has(Tensor::Mask),
+                "Problem::mask",
+                "ask for it with Problem::mask",
+            ),
             (
                 "stats",
                 buffers.stats.is_some(),
@@ -183,17 +232,23 @@ impl Prepared {
                 "tables",
                 buffers.tables.is_some(),
                 tables > 0,
-                "Problem::with_kv_len, Causal::PerBatch, Temperature::PerHead or PerRow",
+                "an option of it reads a table, see Plan::tables",
                 "no option of it reads a table",
             ),
         ] {
-            match (given, needed) {
-                (false, true) => return Err(Error::Missing { field, why }),
-                (true, false) => return Err(Error::Unused { field, hint }),
+            // A tensor that the problem has, but without elements, may be given or not.
+            let wanted = match field {
+                "bias" => problem.bias.is_some(),
+                "mask" => problem.mask.is_some(),
+                _ => needed,
+            };
+            match given {
+                false if needed => return Err(Error::Missing { field, why }),
+                true if !wanted => return Err(Error::Unused { field, hint }),
                 _ => {}
             }
         }
-        let tensors = Tensor::ALL.map(|t| (t.name(), Some(buffers.tensor(t)), plan.tensor_bytes(t)));
+        let tensors = Tensor::ALL.map(|t| (t.name(), buffers.tensor(t), plan.tensor_bytes(t)));
         let all = tensors
             .into_iter()
             .chain([("stats", buffers.stats, stats), ("tables", buffers.tables, tables)])
@@ -223,8 +278,16 @@ impl Prepared {
         Ok(())
     }
 
-    fn bind_group(&self, buffers: &Buffers<'_>, slice: &Slice) -> wgpu::BindGroup {
+    fn bind_group(
+        &self,
+        buffers: &Buffers<'_>,
+        slice: &Slice,
+        pass: &CompiledPass,
+        number: usize,
+    ) -> wgpu::BindGroup {
         let shared = &self.shared;
+        let plan = &shared.plan;
+        let nothing = &shared.attention.inner.nothing;
         let entry = |binding, buffer, offset, size| wgpu::BindGroupEntry {
             binding,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
@@ -233,29 +296,32 @@ impl Prepared {
                 size: NonZeroU64::new(size),
             }),
         };
-        let mut entries = vec![entry(binding::PARAMS, &shared.params, 0, size_of::<Params>() as u64)];
-        for tensor in Tensor::ALL {
-            let window = slice.windows[tensor as usize];
-            let at = binding::TENSORS + tensor as u32;
-            let BufferRef { buffer, offset } = buffers.tensor(tensor);
-            entries.push(match window.len {
-                0 => entry(at, &shared.attention.inner.nothing, 0, 16),
-                len => entry(at, buffer, offset + window.start * 4, len * 4),
-            });
-        }
-        if let Some(BufferRef { buffer, offset }) = buffers.stats {
-            entries.push(entry(binding::STATS, buffer, offset, shared.plan.stats_bytes()));
-        }
-        if let Some(BufferRef { buffer, offset }) = buffers.tables {
-            entries.push(entry(binding::TABLES, buffer, offset, shared.plan.tables().bytes()));
-        }
-        if let Some(scratch) = &shared.scratch {
-            entries.push(entry(binding::SCORES, scratch, 0, shared.plan.scratch_bytes()));
-        }
-        let device = shared.attention.device();
-        device.create_bind_group(&wgpu::BindGroupDescriptor {
+        let storage = |binding: Binding| {
+            let at = binding.number();
+            // check() has seen that what is needed is there; what is not needed has no element.
+            let part = match binding {
+                Binding::Tensor(tensor) => {
+                    let bits = u64::from(plan.problem().bits(tensor));
+                    let Span { start, len } = slice.spans[tensor as usize];
+                    let bytes = (len * bits).div_ceil(32) * 4;
+                    buffers.tensor(tensor).map(|b| (b.buffer, b.offset + start * bits / 8, bytes))
+                }
+                Binding::Stats => buffers.stats.map(|b| (b.buffer, b.offset, plan.stats_bytes())),
+                Binding::Tables => buffers.tables.map(|b| (b.buffer, b.offset, plan.tables().bytes())),
+                Binding::Scores => shared.scratch.as_ref().map(|b| (b, 0, plan.scratch_bytes())),
+            };
+            match part {
+                Some((buffer, offset, bytes)) if bytes > 0 => entry(at, buffer, offset, bytes),
+                _ => entry(at, nothing, 0, 16),
+            }
+        };
+        let params = entry(0, &shared.params, 0, size_of::<Params>() as u64);
+        let kernel_pass = &plan.kernel().passes()[number];
+        let entries: Vec<_> =
+            [params].into_iter().chain(kernel_pass.bindings(plan.key()).map(storage)).collect();
+        shared.attention.device().create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(&shared.label),
-            layout: &shared.pipelines.layout,
+            layout: &pass.layout,
             entries: &entries,
         })
     }
@@ -265,7 +331,8 @@ impl Prepared {
 #[derive(Debug, Clone)]
 pub struct Bound {
     prepared: Prepared,
-    groups: Vec<wgpu::BindGroup>,
+    /// For each set of spans, one for each pass.
+    groups: Vec<Vec<wgpu::BindGroup>>,
     group_of_slice: Vec<usize>,
 }
 
@@ -310,13 +377,14 @@ impl Bound {
         };
         // At most 2^16 slices, with a stride of a few hundred bytes.
         let offset = slice as u32 * shared.plan.params_stride() as u32;
-        for (pipeline, &[x, y]) in shared.pipelines.passes.iter().zip(&part.workgroups) {
+        let passes = shared.pipelines.passes.iter().zip(&self.groups[group]);
+        for ((compiled, bind_group), &[x, y]) in passes.zip(&part.workgroups) {
             // The naive kernel has passes with nothing to do where there is no key.
             if x == 0 || y == 0 {
                 continue;
             }
-            pass.set_pipeline(pipeline);
-            pass.set_bind_group(0, &self.groups[group], &[offset]);
+            pass.set_pipeline(&compiled.pipeline);
+            pass.set_bind_group(0, bind_group, &[offset]);
             pass.dispatch_workgroups(x, y, 1);
         }
     }

@@ -1,11 +1,11 @@
 //! `Problem`: what is to be computed. Plain data, checked once.
 
-use crate::{
-    error::{Error, Result},
-    layout::{Layout, Strides, View},
-    mask::Causal,
-    sharpness::{Scale, Temperature},
-};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::layout::{Layout, Strides, View};
+use crate::mask::{Alignment, MaskFormat, Window};
+use crate::score::{Broadcast, Sink};
+use crate::sharpness::{Scale, Temperature};
 
 /// Lengths above this are refused, so that `i + causal_offset` never leaves `i32` in a shader.
 pub const MAX_SEQ: u32 = 1 << 30;
@@ -123,9 +123,9 @@ impl Stats {
 /// nothing in the kernel.
 ///
 /// ```
-/// use wgpu_attention::{Causal, Problem, Shape, Temperature};
+/// use wgpu_attention::{Alignment, Problem, Shape, Temperature};
 /// let problem = Problem::new(Shape::self_attention(1, 12, 128, 64))
-///     .causal(Causal::BottomRight)
+///     .causal(Alignment::BottomRight)
 ///     .temperature(Temperature::Value(0.7))
 ///     .with_lse();
 /// assert!(problem.check().is_ok());
@@ -147,11 +147,27 @@ pub struct Problem {
     pub scale: Scale,
     /// The divisor of the scaled score.
     pub temperature: Temperature,
-    /// Which keys a row sees, by position.
-    pub causal: Option<Causal>,
+    /// Storage of q, k, v and out.
+    pub dtypes: [DType; 4],
+    /// A row sees no key beyond its position.
+    pub causal: bool,
+    /// A row sees keys near its position.
+    pub window: Option<Window>,
+    /// Where a row's position is; what causal masks, windows and ALiBi count from.
+    pub alignment: Alignment,
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
+    /// A dense mask: which pairs may attend.
+    pub mask: Option<(MaskFormat, Broadcast)>,
+    /// `c tanh(score / c)`, before bias and masks: the largest magnitude of a score.
+    pub softcap: Option<f32>,
+    /// Added to the score; -inf hides a key, whatever else it holds.
+    pub bias: Option<(DType, Broadcast)>,
+    /// Subtracts `slope |position - j|`, with slopes from the table `alibi_slopes` (q_heads).
+    pub alibi: bool,
+    /// A logit in the denominator that belongs to no key.
+    pub sink: Sink,
     /// Statistics wanted beside out.
     pub stats: Stats,
 }
@@ -167,8 +183,16 @@ impl Problem {
             out_layout: Layout::Bhsd,
             scale: Scale::default(),
             temperature: Temperature::default(),
-            causal: None,
+            dtypes: [DType::F32; 4],
+            causal: false,
+            window: None,
+            alignment: Alignment::default(),
             kv_len: false,
+            mask: None,
+            softcap: None,
+            bias: None,
+            alibi: false,
+            sink: Sink::None,
             stats: Stats::default(),
         }
     }
@@ -200,9 +224,63 @@ impl Problem {
         self
     }
 
+    /// The same storage for q, k, v and out.
+    pub fn dtype(self, dtype: DType) -> Self {
+        self.dtypes(dtype, dtype, dtype, dtype)
+    }
+
+    /// A storage type for each tensor.
+    pub fn dtypes(mut self, q: DType, k: DType, v: DType, out: DType) -> Self {
+        self.dtypes = [q, k, v, out];
+        self
+    }
+
     /// Causal attention with the alignment spelled out.
-    pub fn causal(mut self, causal: Causal) -> Self {
-        self.causal = Some(causal);
+    pub fn causal(mut self, alignment: Alignment) -> Self {
+        self.causal = true;
+        self.alignment = alignment;
+        self
+    }
+
+    /// A sliding window around each row's position.
+    pub fn window(mut self, window: Window) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// Where a row's position is. ([`Problem::causal`] sets it too.)
+    pub fn align(mut self, alignment: Alignment) -> Self {
+        self.alignment = alignment;
+        self
+    }
+
+    /// A dense mask.
+    pub fn mask(mut self, format: MaskFormat, sizes: Broadcast) -> Self {
+        self.mask = Some((format, sizes));
+        self
+    }
+
+    /// A soft cap on the score.
+    pub fn softcap(mut self, cap: f32) -> Self {
+        self.softcap = Some(cap);
+        self
+    }
+
+    /// An additive bias.
+    pub fn bias(mut self, dtype: DType, sizes: Broadcast) -> Self {
+        self.bias = Some((dtype, sizes));
+        self
+    }
+
+    /// ALiBi, with slopes from the table `alibi_slopes` (see [`alibi_slopes`](crate::alibi_slopes)).
+    pub fn with_alibi(mut self) -> Self {
+        self.alibi = true;
+        self
+    }
+
+    /// A sink in the softmax.
+    pub fn sink(mut self, sink: Sink) -> Self {
+        self.sink = sink;
         self
     }
 
@@ -238,14 +316,33 @@ impl Problem {
         self.shape.check()?;
         self.scale.check()?;
         self.temperature.check()?;
-        if !self.factor_log2().is_finite() {
+        if let Some(cap) = self.softcap
+            && !(cap.is_finite() && cap > 0.0 && self.softcap_log2().is_finite())
+        {
+            return Err(Error::value("softcap", cap, "above 0 and finite when multiplied by log2(e)"));
+        }
+        if !self.kernel_factor().is_finite() {
             return Err(Error::value(
                 "scale / temperature",
                 self.factor(),
-                "finite in f32 when multiplied by log2(e)",
+                "finite in f32 when multiplied by log2(e), or divided by the soft cap",
             ));
         }
-        for tensor in [Tensor::Q, Tensor::K, Tensor::V, Tensor::Out] {
+        let s = &self.shape;
+        let full = [s.batch, s.q_heads, s.seq_q, s.seq_k];
+        if let Some((_, sizes)) = &self.bias {
+            sizes.check("bias sizes", full)?;
+        }
+        if let Some((_, sizes)) = &self.mask {
+            sizes.check("mask sizes", full)?;
+        }
+        if self.alignment != Alignment::default() && !self.uses_positions() {
+            return Err(Error::Unused {
+                field: "alignment",
+                hint: "only causal masks, windows and ALiBi count from a row's position",
+            });
+        }
+        for tensor in Tensor::ALL {
             let view = self.view(tensor)?;
             if tensor == Tensor::Out {
                 view.check_no_overlap()?;
@@ -264,9 +361,33 @@ impl Problem {
         self.scale.value(self.shape.head_dim_qk) / tau
     }
 
-    /// The factor in units of log2, rounded to f32 once: what the kernel multiplies q by.
-    pub(crate) fn factor_log2(&self) -> f32 {
-        (self.factor() * core::f64::consts::LOG2_E) as f32
+    /// What the kernel multiplies q by, rounded to f32 once: the factor in units of log2, or what a soft cap takes the tanh
+    /// of.
+    pub(crate) fn kernel_factor(&self) -> f32 {
+        match self.softcap {
+            None => (self.factor() * core::f64::consts::LOG2_E) as f32,
+            Some(cap) => (self.factor() / f64::from(cap)) as f32,
+        }
+    }
+
+    /// The soft cap in units of log2.
+    pub(crate) fn softcap_log2(&self) -> f32 {
+        self.softcap.map_or(0.0, |cap| (f64::from(cap) * core::f64::consts::LOG2_E) as f32)
+    }
+
+    /// Whether anything counts from a row's position.
+    pub(crate) fn uses_positions(&self) -> bool {
+        self.causal || self.window.is_some() || self.alibi
+    }
+
+    /// The distances `j - position` at which a row sees keys: at least, at most; `None` for unbounded.
+    pub(crate) fn distances(&self) -> (Option<i32>, Option<i32>) {
+        let window = self.window.unwrap_or_default();
+        // More than i32::MAX is more than any sequence has.
+        let min = window.left.and_then(|left| i32::try_from(left).ok()).map(|left| -left);
+        let max = window.right.and_then(|right| i32::try_from(right).ok());
+        let max = if self.causal { Some(0) } else { max.filter(|&m| m < i32::MAX) };
+        (min, max)
     }
 
     /// Where the elements of one tensor are.
@@ -280,8 +401,43 @@ impl Problem {
             Tensor::K => (s.kv_heads, s.seq_k, s.head_dim_qk, self.k_layout),
             Tensor::V => (s.kv_heads, s.seq_k, s.head_dim_v, self.v_layout),
             Tensor::Out => (s.q_heads, s.seq_q, s.head_dim_v, self.out_layout),
+            Tensor::Bias | Tensor::Mask => return self.dense_view(tensor),
         };
         View::new(tensor.name(), [s.batch, heads, seq, dim], layout)
+    }
+
+    fn dense_view(&self, tensor: Tensor) -> Result<View> {
+        let s = &self.shape;
+        let sizes = match tensor {
+            Tensor::Bias => self.bias.map(|b| b.1),
+            _ => self.mask.map(|m| m.1),
+        };
+        let Some(sizes) = sizes else {
+            return View::new(tensor.name(), [0; 4], Layout::Bhsd);
+        };
+        let [batch, head, seq, dim] = sizes.strides();
+        let strides = Strides { offset: 0, batch, head, seq, dim };
+        View::new(tensor.name(), [s.batch, s.q_heads, s.seq_q, s.seq_k], Layout::Strided(strides))
+    }
+
+    /// Bits of one element of a tensor.
+    pub fn bits(&self, tensor: Tensor) -> u32 {
+        match tensor {
+            Tensor::Q | Tensor::K | Tensor::V | Tensor::Out => self.dtypes[tensor as usize].bits(),
+            Tensor::Bias => self.bias.map_or(32, |b| b.0.bits()),
+            Tensor::Mask => match self.mask {
+                Some((MaskFormat::Bits, _)) => 1,
+                _ => 8,
+            },
+        }
+    }
+
+    /// Bytes of a tensor's buffer, in whole 32-bit words: 0 where the problem does not have it.
+    ///
+    /// # Errors
+    /// As [`Problem::view`].
+    pub fn bytes(&self, tensor: Tensor) -> Result<u64> {
+        Ok((self.view(tensor)?.extent() * u64::from(self.bits(tensor))).div_ceil(32) * 4)
     }
 
     /// (query, key) pairs that the masks known on the host leave visible, over all heads and batches: what
@@ -289,20 +445,26 @@ impl Problem {
     /// if every key were valid and the offset 0.
     pub fn visible_pairs(&self) -> u64 {
         let s = &self.shape;
-        let per_head: u128 = match &self.causal {
-            None => u128::from(s.seq_q) * u128::from(s.seq_k),
-            Some(causal) => {
-                // Row i sees clamp(i + offset + 1, 0, seq_k) keys: an arithmetic series with clipped ends.
-                let offset = i64::from(causal.offset(s.seq_q, s.seq_k).unwrap_or(0));
-                let (sq, sk) = (i64::from(s.seq_q), i64::from(s.seq_k));
-                let first = (-offset).clamp(0, sq); // first row that sees a key
-                let full = (sk - offset - 1).clamp(first, sq); // first row that sees them all
-                let ramp = full - first;
-                let start = first + offset + 1;
-                let series = i128::from(ramp) * (2 * i128::from(start) + i128::from(ramp) - 1) / 2;
-                (series + i128::from(sq - full) * i128::from(sk)).max(0) as u128
-            }
+        let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
+        let offset = i128::from(self.alignment.offset(s.seq_q, s.seq_k).unwrap_or(0));
+        let (min, max) = self.distances();
+        // Keys up to a distance, over all rows: a series that is clipped to 0..=sk at both ends.
+        let up_to = |distance: i128| -> i128 {
+            let reach = offset + distance + 1; // of row 0
+            let first = (-reach + 1).clamp(0, sq); // first row that sees a key
+            let full = (sk - reach).clamp(first, sq); // first row that sees them all
+            let ramp = full - first;
+            ramp * (2 * (first + reach) + ramp - 1) / 2 + (sq - full) * sk
         };
+        let all = sq * sk;
+        let per_head = match (min, max) {
+            (None, None) => all,
+            (min, max) => {
+                let near = max.map_or(all, |max| up_to(max.into()));
+                let far = min.map_or(0, |min| up_to(i128::from(min) - 1));
+                (near - far).max(0)
+            }
+        } as u128;
         (per_head * u128::from(s.batch) * u128::from(s.q_heads)).min(u128::from(u64::MAX)) as u64
     }
 
@@ -314,7 +476,7 @@ impl Problem {
     }
 }
 
-/// Names the four tensors of a forward pass.
+/// Names the tensors of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tensor {
     /// Queries.
@@ -325,19 +487,45 @@ pub enum Tensor {
     V,
     /// The answer.
     Out,
+    /// The additive bias.
+    Bias,
+    /// The dense mask.
+    Mask,
 }
 
 impl Tensor {
-    /// The four, in the order of their bindings.
-    pub const ALL: [Tensor; 4] = [Tensor::Q, Tensor::K, Tensor::V, Tensor::Out];
+    /// All of them.
+    pub const ALL: [Tensor; 6] = [Tensor::Q, Tensor::K, Tensor::V, Tensor::Out, Tensor::Bias, Tensor::Mask];
 
-    /// `q`, `k`, `v` or `out`: the name in errors, shaders and files.
+    /// q, k, v and out, which every problem has.
+    pub const MAIN: [Tensor; 4] = [Tensor::Q, Tensor::K, Tensor::V, Tensor::Out];
+
+    /// The number of its binding in the shaders.
+    pub(crate) fn binding(self) -> u32 {
+        match self {
+            Tensor::Q => 1,
+            Tensor::K => 2,
+            Tensor::V => 3,
+            Tensor::Out => 4,
+            Tensor::Bias => 7,
+            Tensor::Mask => 8,
+        }
+    }
+
+    /// Whether it belongs to key/value heads.
+    pub(crate) fn is_kv(self) -> bool {
+        matches!(self, Tensor::K | Tensor::V)
+    }
+
+    /// `q`, `k`, `v`, `out`, `bias` or `mask`: the name in errors, shaders and files.
     pub fn name(self) -> &'static str {
         match self {
             Tensor::Q => "q",
             Tensor::K => "k",
             Tensor::V => "v",
             Tensor::Out => "out",
+            Tensor::Bias => "bias",
+            Tensor::Mask => "mask",
         }
     }
 }

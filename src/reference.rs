@@ -20,11 +20,13 @@
 //! `sum_j p_j |v_j| (d_j + sum_i p_i d_i) + eps (2 g(n) + 12) sum_j p_j |v_j|`. The bounds of lse, entropy and row maximum follow
 //! in the same way; WGSL's log2 adds 2^-21 near 1.
 
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::host::{Inputs, Outputs};
 use crate::layout::View;
-use crate::mask::Causal;
+use crate::mask::{Alignment, MaskFormat};
 use crate::problem::{Problem, Tensor};
+use crate::score::Sink;
 use crate::sharpness::Temperature;
 
 mod twin;
@@ -52,21 +54,60 @@ pub struct Truth {
     pub row_max: Vec<Bounded>,
 }
 
-/// Whether query `i` of batch `b` sees key `j`.
-pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, i, j]: [u32; 3]) -> bool {
+/// Whether query `i` of head `h` of batch `b` sees key `j`: all masks, and no bias of -inf.
+///
+/// Indices must be within the problem's shape, and inputs must fit the problem ([`Inputs::check`]).
+pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, h, i, j]: [u32; 4]) -> bool {
     if let Some(lens) = inputs.tables.kv_len
         && j >= lens[b as usize]
     {
         return false;
     }
-    let offset = match problem.causal {
-        None => return true,
-        Some(Causal::PerBatch) => i64::from(inputs.tables.causal_offset.unwrap_or_default()[b as usize]),
-        Some(Causal::TopLeft) => 0,
-        Some(Causal::Offset(offset)) => i64::from(offset),
-        Some(Causal::BottomRight) => i64::from(problem.shape.seq_k) - i64::from(problem.shape.seq_q),
+    let distance = i64::from(j) - position(problem, inputs, b, i);
+    if problem.causal && distance > 0 {
+        return false;
+    }
+    if let Some(window) = problem.window {
+        let near = window.left.is_none_or(|left| -distance <= i64::from(left))
+            && window.right.is_none_or(|right| distance <= i64::from(right));
+        if !near && j >= window.keep_first {
+            return false;
+        }
+    }
+    if let (Some((format, sizes)), Some(mask)) = (problem.mask, inputs.mask) {
+        let at = dense_index(sizes.strides(), [b, h, i, j]);
+        let keeps = match format {
+            MaskFormat::Bytes => mask[at] != 0,
+            MaskFormat::Bits => mask[at / 8] >> (at % 8) & 1 == 1,
+        };
+        if !keeps {
+            return false;
+        }
+    }
+    bias(problem, inputs, [b, h, i, j]) != f64::NEG_INFINITY
+}
+
+fn dense_index(strides: [u64; 4], at: [u32; 4]) -> usize {
+    strides.iter().zip(at).map(|(&step, n)| step * u64::from(n)).sum::<u64>() as usize
+}
+
+/// The additive bias of a pair, as it is stored; 0 where there is none.
+fn bias(problem: &Problem, inputs: &Inputs<'_>, at: [u32; 4]) -> f64 {
+    match (problem.bias, inputs.bias) {
+        (Some((dtype, sizes)), Some(bias)) => f64::from(dtype.round(bias[dense_index(sizes.strides(), at)])),
+        _ => 0.0,
+    }
+}
+
+/// Position of a query among the keys.
+fn position(problem: &Problem, inputs: &Inputs<'_>, b: u32, i: u32) -> i64 {
+    let offset = match problem.alignment {
+        Alignment::PerBatch => i64::from(inputs.tables.causal_offset.unwrap_or_default()[b as usize]),
+        Alignment::TopLeft => 0,
+        Alignment::Offset(offset) => i64::from(offset),
+        Alignment::BottomRight => i64::from(problem.shape.seq_k) - i64::from(problem.shape.seq_q),
     };
-    i64::from(j) <= i64::from(i) + offset
+    i64::from(i) + offset
 }
 
 /// `scale / temperature` of one row, in f64.
@@ -84,7 +125,7 @@ fn row_factor(problem: &Problem, inputs: &Inputs<'_>, [b, h, i]: [u32; 3]) -> f6
     problem.factor() / tau
 }
 
-/// The scaled scores of one row: `None` for keys it does not see. What softmax is taken of.
+/// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see.
 ///
 /// # Errors
 /// What [`Inputs::check`] finds, and [`Error::Value`](crate::Error::Value) for a row that does not exist.
@@ -105,8 +146,8 @@ pub fn scores(problem: &Problem, inputs: &Inputs<'_>, row: [u32; 3]) -> Result<V
 #[derive(Clone, Copy)]
 struct Score {
     score: f64,
-    /// Sum of the absolute products: what rounding errors of the score are proportional to.
-    size: f64,
+    /// How far rounding may move it.
+    error: f64,
 }
 
 fn score_row(
@@ -118,19 +159,37 @@ fn score_row(
 ) -> Vec<Option<Score>> {
     let s = &problem.shape;
     let factor = row_factor(problem, inputs, [b, h, i]);
+    let [q_type, k_type, ..] = problem.dtypes;
+    let slope = inputs.tables.alibi_slopes.map_or(0.0, |slopes| f64::from(slopes[h as usize]));
+    let position = position(problem, inputs, b, i);
     (0..s.seq_k)
         .map(|j| {
-            if !visible(problem, inputs, [b, i, j]) {
+            if !visible(problem, inputs, [b, h, i, j]) {
                 return None;
             }
-            let (mut score, mut size) = (0.0, 0.0);
+            let (mut dot, mut size) = (0.0, 0.0);
             for d in 0..s.head_dim_qk {
-                let x = f64::from(inputs.q[q.index([b, h, i, d]) as usize])
-                    * f64::from(inputs.k[k.index([b, h / s.group(), j, d]) as usize]);
-                score += x;
+                let x = f64::from(q_type.round(inputs.q[q.index([b, h, i, d]) as usize]))
+                    * f64::from(k_type.round(inputs.k[k.index([b, h / s.group(), j, d]) as usize]));
+                dot += x;
                 size += x.abs();
             }
-            Some(Score { score: score * factor, size: size * factor.abs() })
+            let mut score = dot * factor;
+            let mut error =
+                EPS * growth(f64::from(s.head_dim_qk.next_multiple_of(4)) + 8.0) * size * factor.abs();
+            if let Some(cap) = problem.softcap {
+                let cap = f64::from(cap);
+                score = cap * (score / cap).tanh();
+                // tanh made of an exp2, two sums and a quotient is off by less than 10 eps; one more for the product.
+                error += 12.0 * EPS * cap;
+            }
+            let added =
+                [bias(problem, inputs, [b, h, i, j]), -slope * (position - i64::from(j)).abs() as f64];
+            for term in added {
+                score += term;
+                error += EPS * (3.0 * term.abs() + score.abs());
+            }
+            Some(Score { score, error })
         })
         .collect()
 }
@@ -180,17 +239,26 @@ fn row(
     let s = &problem.shape;
     let scores = score_row(problem, inputs, q, k, [b, h, i]);
     let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
+    let sink = match problem.sink {
+        Sink::None => None,
+        Sink::Zero => Some(0.0),
+        Sink::PerHead => Some(f64::from(inputs.tables.sinks.unwrap_or_default()[h as usize])),
+    };
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
-        truth.lse.push(minus_infinity);
+        truth.lse.push(sink.map_or(minus_infinity, |sink| Bounded {
+            value: sink,
+            bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
+        }));
         truth.entropy.push(Bounded::default());
         truth.row_max.push(minus_infinity);
         return;
     }
-    let max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
+    let key_max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
+    let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
     let min = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(s.score));
-    let sum: f64 = seen.iter().map(|(_, s)| (s.score - max).exp()).sum();
+    let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
     let lse = max + sum.ln();
     let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - lse).exp()).collect();
     let entropy: f64 = p.iter().map(|&p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
@@ -199,26 +267,32 @@ fn row(
     let n = seen.len() as f64;
     let log2_e = core::f64::consts::LOG2_E;
     let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * (max - min) * log2_e);
-    let dot = EPS * growth(f64::from(s.head_dim_qk.next_multiple_of(4)) + 8.0);
     let error = |score: Score| {
         let x = (max - score.score) * log2_e;
-        dot * score.size + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
+        score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
     };
     let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
-    let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum();
+    let sink_error = sink
+        .map_or(0.0, |score| (score - lse).exp() * error(Score { score, error: 2.0 * EPS * score.abs() }));
+    let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum::<f64>() + sink_error;
     // First-order terms hold while errors are small; beyond that they compound.
     let compound = errors.iter().zip(&p).fold(0.0f64, |m, (e, p)| m.max(e * p.min(1.0))).exp();
     let sums = EPS * (growth(n + 8.0) + 6.0);
 
+    let [_, _, v_type, out_type] = problem.dtypes;
+    let (storing_rel, storing_abs) = out_type.rounding();
     for d in 0..s.head_dim_v {
         let (mut value, mut size, mut bound) = (0.0, 0.0, 0.0);
         for ((&(j, _), &p), &e) in seen.iter().zip(&p).zip(&errors) {
-            let x = p * f64::from(inputs.v[v.index([b, h / s.group(), j, d]) as usize]);
+            let x = p * f64::from(v_type.round(inputs.v[v.index([b, h / s.group(), j, d]) as usize]));
             value += x;
             size += x.abs();
             bound += x.abs() * (e + mean_error);
         }
-        let bound = (bound + 2.0 * sums * size) * compound + TINY;
+        if out_type == DType::F16 {
+            value = value.clamp(-65504.0, 65504.0);
+        }
+        let bound = (bound + 2.0 * sums * size) * compound + storing_rel * value.abs() + storing_abs + TINY;
         truth.out[out.index([b, h, i, d]) as usize] = Bounded { value, bound };
     }
 
@@ -247,8 +321,8 @@ fn row(
             + mean_error.min(1.0) * spread
             + TINY,
     });
-    let score_error = seen.iter().fold(0.0f64, |m, (_, s)| m.max(s.size)) * dot;
-    truth.row_max.push(Bounded { value: max, bound: score_error + 4.0 * EPS * max.abs() + TINY });
+    let score_error = seen.iter().fold(0.0f64, |m, (_, s)| m.max(s.error));
+    truth.row_max.push(Bounded { value: key_max, bound: score_error + 4.0 * EPS * key_max.abs() + TINY });
 }
 
 /// How a result differs from the truth.

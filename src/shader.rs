@@ -9,7 +9,9 @@ pub(crate) mod tensor;
 mod unroll;
 
 use crate::kernel::{Kernel, PipelineKey, TemperatureSource};
+use crate::mask::MaskFormat;
 use crate::problem::Tensor;
+use crate::score::Sink;
 use std::fmt::Write;
 use unroll::Constants;
 
@@ -41,8 +43,17 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     let switches = [
         ("CAUSAL", key.causal),
-        ("CAUSAL_PER_BATCH", key.causal_per_batch),
+        ("POSITIONS", key.causal || key.window),
+        ("KEEP_FIRST", key.keep_first),
+        ("OFFSET_PER_BATCH", key.offset_per_batch),
         ("KV_LEN", key.kv_len),
+        ("MASK", key.mask.is_some()),
+        ("SCORED", key.softcap || key.alibi || key.bias.is_some()),
+        ("SOFTCAP", key.softcap),
+        ("ALIBI", key.alibi),
+        ("BIAS", key.bias.is_some()),
+        ("SINK", key.sink != Sink::None),
+        ("SINK_PER_HEAD", key.sink == Sink::PerHead),
         ("TEMPERATURE_PER_HEAD", key.temperature == TemperatureSource::PerHead),
         ("TEMPERATURE_PER_ROW", key.temperature == TemperatureSource::PerRow),
         ("LSE", key.stats.lse),
@@ -58,10 +69,13 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         let _ = writeln!(text, "const {name} = {value};");
     }
     let dims = [key.head_dim_qk, key.head_dim_qk, key.head_dim_v, key.head_dim_v];
-    for ((tensor, access), dim) in Tensor::ALL.into_iter().zip(key.access).zip(dims) {
+    for (tensor, dim) in Tensor::MAIN.into_iter().zip(dims) {
+        let (access, dtype) = (key.access[tensor as usize], key.dtypes[tensor as usize]);
         text.push('\n');
-        text.push_str(&tensor::module(tensor, access, dim));
+        text.push_str(&tensor::module(tensor, access, dtype, dim));
     }
+    text.push('\n');
+    text.push_str(&tensor::bias(key.bias));
     for module in modules(key) {
         text.push('\n');
         text.push_str(module);
@@ -81,11 +95,18 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
     } else {
         include_str!("../shaders/no_stats.wgsl")
     };
+    let dense_mask = match key.mask {
+        None => include_str!("../shaders/dense_mask_none.wgsl"),
+        Some(MaskFormat::Bytes) => include_str!("../shaders/dense_mask_bytes.wgsl"),
+        Some(MaskFormat::Bits) => include_str!("../shaders/dense_mask_bits.wgsl"),
+    };
     let mut modules = vec![
         include_str!("../shaders/params.wgsl"),
         include_str!("../shaders/index.wgsl"),
         tables,
         include_str!("../shaders/mask.wgsl"),
+        dense_mask,
+        include_str!("../shaders/score.wgsl"),
         include_str!("../shaders/sharpness.wgsl"),
         include_str!("../shaders/softmax.wgsl"),
         stats,

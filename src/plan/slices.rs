@@ -14,9 +14,9 @@ use crate::shader::params::{self, Params};
 /// More dispatches than this are refused: a plan would not be small any more.
 const MAX_SLICES: u64 = 1 << 16;
 
-/// The part of a tensor that a slice binds, in elements of its buffer.
+/// The part of a tensor that a slice binds, in elements of its buffer (bits, for a mask of bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Window {
+pub struct Span {
     /// First element.
     pub start: u64,
     /// Number of elements; 0 where the slice touches none.
@@ -28,8 +28,8 @@ pub struct Window {
 pub struct Slice {
     /// What the shader is told.
     pub(crate) params: Params,
-    /// What is bound of q, k, v and out.
-    pub windows: [Window; 4],
+    /// What is bound of each of [`Tensor::ALL`].
+    pub spans: [Span; 6],
     /// Workgroups in x and y of each entry point.
     pub workgroups: Vec<[u32; 2]>,
 }
@@ -46,16 +46,16 @@ pub(super) struct Slicer<'a> {
     pub problem: &'a Problem,
     pub caps: &'a Caps,
     pub key: &'a PipelineKey,
-    views: [View; 4],
+    views: [View; 6],
 }
 
 impl<'a> Slicer<'a> {
     pub(super) fn new(problem: &'a Problem, caps: &'a Caps, key: &'a PipelineKey) -> Result<Self> {
-        let mut views = Vec::with_capacity(4);
+        let mut views = [problem.view(Tensor::Q)?; 6];
         for tensor in Tensor::ALL {
-            views.push(problem.view(tensor)?);
+            views[tensor as usize] = problem.view(tensor)?;
         }
-        Ok(Slicer { problem, caps, key, views: [views[0], views[1], views[2], views[3]] })
+        Ok(Slicer { problem, caps, key, views })
     }
 
     /// The slices, and the elements of scratch that the largest of them needs.
@@ -72,7 +72,11 @@ impl<'a> Slicer<'a> {
             return Err(Error::LimitExceeded {
                 what: format!("this problem, in {number} dispatches"),
                 limit: "max_storage_buffer_binding_size",
-                needed: self.views.iter().map(|v| v.extent()).max().unwrap_or(0).saturating_mul(4),
+                needed: Tensor::ALL
+                    .iter()
+                    .map(|&t| self.bytes(t, self.views[t as usize].extent()))
+                    .max()
+                    .unwrap_or(0),
                 available: self.caps.max_storage_buffer_binding_size,
                 advice: "ask for a device with larger limits (helpful_limits), or call once for each batch",
             });
@@ -137,45 +141,62 @@ impl<'a> Slicer<'a> {
         }
     }
 
+    /// How many heads and rows of a tensor a box of this size touches.
+    fn heads_and_rows(&self, tensor: Tensor, size: Extent) -> (u32, u32) {
+        if tensor.is_kv() {
+            (size.heads.div_ceil(self.problem.shape.group()), self.problem.shape.seq_k)
+        } else {
+            (size.heads, size.rows)
+        }
+    }
+
     /// Elements between the first and the last that a box of this size touches of a tensor.
     fn reach(&self, tensor: Tensor, size: Extent) -> u64 {
         let view = &self.views[tensor as usize];
-        let [_, _, seq, dim] = view.sizes();
         if view.extent() == 0 {
             return 0;
         }
-        let (heads, rows) = match tensor {
-            Tensor::Q | Tensor::Out => (size.heads, size.rows),
-            Tensor::K | Tensor::V => (size.heads.div_ceil(self.problem.shape.group()), seq),
-        };
+        let (heads, rows) = self.heads_and_rows(tensor, size);
         let t = view.strides();
         // Each term is at most the view's extent, which is below 2^62 (and there are four).
         let far = |n: u32, step: u64| u64::from(n.max(1) - 1).saturating_mul(step);
         far(size.batches, t.batch)
             .saturating_add(far(heads, t.head))
             .saturating_add(far(rows, t.seq))
-            .saturating_add(far(dim, t.dim))
+            .saturating_add(far(view.sizes()[3], t.dim))
             .saturating_add(1)
     }
 
-    fn alignment(&self) -> u64 {
-        // In elements; a window may start this much before the first element it needs.
-        u64::from(self.caps.min_storage_buffer_offset_alignment.max(16)) / 4
+    /// Elements of a tensor to the alignment of a binding: a span may start this much before the first element
+    /// it needs.
+    fn alignment(&self, tensor: Tensor) -> u64 {
+        let bytes = u64::from(self.caps.min_storage_buffer_offset_alignment.max(16));
+        bytes * 8 / u64::from(self.problem.bits(tensor))
     }
 
-    /// Elements of one binding. Indices are 32-bit, so that counts as a limit too.
-    fn limit(&self) -> u64 {
-        (self.caps.max_storage_buffer_binding_size / 4).min(u64::from(u32::MAX))
+    /// Elements of a tensor in one binding. Indices are 32-bit, so that counts as a limit too.
+    fn limit(&self, tensor: Tensor) -> u64 {
+        // Whole words, because that is how bindings are read.
+        let words = self.caps.max_storage_buffer_binding_size / 4;
+        words.saturating_mul(u64::from(32 / self.problem.bits(tensor))).min(u64::from(u32::MAX))
+    }
+
+    fn bytes(&self, tensor: Tensor, elements: u64) -> u64 {
+        elements.saturating_mul(self.problem.bits(tensor).into()).div_ceil(32).saturating_mul(4)
+    }
+
+    fn scratch_limit(&self) -> u64 {
+        (self.caps.max_storage_buffer_binding_size / 4).min(1 << 31)
     }
 
     fn binds(&self, size: Extent) -> bool {
-        self.fits_whole() && self.scratch(size) <= self.limit().min(1 << 31)
-            || Tensor::ALL.iter().all(|&t| self.reach(t, size) + self.alignment() <= self.limit())
-                && self.scratch(size) <= self.limit().min(1 << 31)
+        let tensors = self.fits_whole()
+            || Tensor::ALL.iter().all(|&t| self.reach(t, size) + self.alignment(t) <= self.limit(t));
+        tensors && self.scratch(size) <= self.scratch_limit()
     }
 
     fn fits_whole(&self) -> bool {
-        self.views.iter().all(|v| v.extent() <= self.limit())
+        Tensor::ALL.iter().all(|&t| self.views[t as usize].extent() <= self.limit(t))
     }
 
     /// Whether the workgroups of every entry point can be folded into two dimensions.
@@ -228,15 +249,15 @@ impl<'a> Slicer<'a> {
     fn refusal(&self, size: Extent) -> Error {
         let (name, needed) = Tensor::ALL
             .iter()
-            .map(|&t| (t.name(), self.reach(t, size) + self.alignment()))
-            .chain([("scores (naive kernel)", self.scratch(size))])
+            .map(|&t| (t.name(), self.bytes(t, self.reach(t, size) + self.alignment(t))))
+            .chain([("scores (naive kernel)", self.scratch(size).saturating_mul(4))])
             .max_by_key(|&(_, n)| n)
             .unwrap_or(("q", 0));
         Error::LimitExceeded {
             what: format!("{name} of one head"),
             limit: "max_storage_buffer_binding_size",
-            needed: needed.saturating_mul(4),
-            available: self.limit() * 4,
+            needed,
+            available: self.caps.max_storage_buffer_binding_size,
             advice: "ask for a device with larger limits (helpful_limits), or split the keys over several calls",
         }
     }
@@ -244,42 +265,38 @@ impl<'a> Slicer<'a> {
     fn slice(&self, base: Params, first: [u32; 3], extent: Extent, whole: bool) -> Slice {
         let [first_batch, first_head, first_row] = first;
         let kv_head = first_head / self.problem.shape.group();
-        let mut windows = [Window { start: 0, len: 0 }; 4];
-        let mut placed = [params::View::default(); 4];
+        let mut spans = [Span { start: 0, len: 0 }; 6];
+        let mut placed = [params::View::default(); 6];
+        let mut dims = [0; 6];
         for tensor in Tensor::ALL {
             let view = &self.views[tensor as usize];
-            let (window, place) = (&mut windows[tensor as usize], &mut placed[tensor as usize]);
             if view.extent() == 0 {
                 continue;
             }
-            let origin = match tensor {
-                Tensor::Q | Tensor::Out => view.index([first_batch, first_head, first_row, 0]),
-                Tensor::K | Tensor::V => view.index([first_batch, kv_head, 0, 0]),
-            };
-            *window = if whole {
-                Window { start: 0, len: view.extent() }
+            let origin = if tensor.is_kv() {
+                view.index([first_batch, kv_head, 0, 0])
             } else {
-                let start = origin / self.alignment() * self.alignment();
-                Window { start, len: origin + self.reach(tensor, extent) - start }
+                view.index([first_batch, first_head, first_row, 0])
+            };
+            let span = if whole {
+                Span { start: 0, len: view.extent() }
+            } else {
+                let start = origin / self.alignment(tensor) * self.alignment(tensor);
+                Span { start, len: origin + self.reach(tensor, extent) - start }
             };
             let t = view.strides();
             // A stride that is never taken may be anything, beyond 32 bits too.
             let step = |n: u32, step: u64| if n > 1 { step as u32 } else { 0 };
-            let (heads, rows) = match tensor {
-                Tensor::Q | Tensor::Out => (extent.heads, extent.rows),
-                Tensor::K | Tensor::V => (extent.heads.div_ceil(self.problem.shape.group()), view.sizes()[2]),
-            };
-            *place = params::View {
-                base: (origin - window.start) as u32,
+            let (heads, rows) = self.heads_and_rows(tensor, extent);
+            spans[tensor as usize] = span;
+            placed[tensor as usize] = params::View {
+                base: (origin - span.start) as u32,
                 batch: step(extent.batches, t.batch),
                 head: step(heads, t.head),
                 seq: step(rows, t.seq),
             };
+            dims[tensor as usize] = step(view.sizes()[3], t.dim);
         }
-        let dims = Tensor::ALL.map(|tensor| {
-            let view = &self.views[tensor as usize];
-            if view.sizes()[3] > 1 && view.extent() > 0 { view.strides().dim as u32 } else { 0 }
-        });
         let workgroups: Vec<[u32; 2]> = self.workgroups(extent).into_iter().map(|n| self.fold(n)).collect();
         let groups_x = |pass: usize| workgroups.get(pass).map_or(0, |g| g[0]);
         let params = Params {
@@ -287,10 +304,14 @@ impl<'a> Slicer<'a> {
             k: placed[1],
             v: placed[2],
             out: placed[3],
+            bias: placed[4],
+            mask: placed[5],
             q_dim: dims[0],
             k_dim: dims[1],
             v_dim: dims[2],
             out_dim: dims[3],
+            bias_key: dims[4],
+            mask_key: dims[5],
             first_batch,
             first_head,
             first_row,
@@ -303,7 +324,7 @@ impl<'a> Slicer<'a> {
             groups_x_output: groups_x(2),
             ..base
         };
-        Slice { params, windows, workgroups }
+        Slice { params, spans, workgroups }
     }
 
     /// Workgroups in x and y, as even as can be so that few are in vain.

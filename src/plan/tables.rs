@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::kernel::TemperatureSource;
-use crate::mask::Causal;
+use crate::mask::Alignment;
 use crate::problem::Problem;
+use crate::score::Sink;
 use crate::sharpness::{Temperature, check_temperature};
 use core::ops::Range;
 
@@ -13,10 +14,14 @@ use core::ops::Range;
 pub enum Table {
     /// i32, (batch): valid keys. Values outside 0..=seq_k are clamped to it in the shader.
     KvLen,
-    /// i32, (batch): causal offsets.
+    /// i32, (batch): offsets of the positions, [`Alignment::PerBatch`].
     CausalOffset,
     /// f32, (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0.
     Temperature,
+    /// f32, (q_heads): ALiBi's slopes.
+    AlibiSlopes,
+    /// f32, (q_heads): sink logits.
+    Sinks,
 }
 
 /// Layout of the tables buffer: the small inputs that a problem uses, one after the other, 32 bits an element.
@@ -38,6 +43,10 @@ pub struct TableData<'a> {
     pub causal_offset: Option<&'a [i32]>,
     /// (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0.
     pub temperature: Option<&'a [f32]>,
+    /// (q_heads): ALiBi's slopes, each finite.
+    pub alibi_slopes: Option<&'a [f32]>,
+    /// (q_heads): sink logits, each finite.
+    pub sinks: Option<&'a [f32]>,
 }
 
 impl Tables {
@@ -47,13 +56,19 @@ impl Tables {
         if problem.kv_len {
             tables.push(Table::KvLen, s.batch.into());
         }
-        if problem.causal == Some(Causal::PerBatch) {
+        if problem.alignment == Alignment::PerBatch {
             tables.push(Table::CausalOffset, s.batch.into());
         }
         match problem.temperature {
             Temperature::Value(_) => {}
             Temperature::PerHead => tables.push(Table::Temperature, s.q_heads.into()),
             Temperature::PerRow => tables.push(Table::Temperature, s.rows()),
+        }
+        if problem.alibi {
+            tables.push(Table::AlibiSlopes, s.q_heads.into());
+        }
+        if problem.sink == Sink::PerHead {
+            tables.push(Table::Sinks, s.q_heads.into());
         }
         tables
     }
@@ -88,14 +103,17 @@ impl Tables {
         check(problem, data)?;
         let mut words = Vec::with_capacity(self.len as usize);
         for &(table, _, _) in &self.sections {
+            let floats = |values: Option<&[f32]>| -> Vec<u32> {
+                values.unwrap_or_default().iter().map(|x| x.to_bits()).collect()
+            };
             match table {
                 Table::KvLen => words.extend(data.kv_len.unwrap_or_default()),
                 Table::CausalOffset => {
                     words.extend(data.causal_offset.unwrap_or_default().iter().map(|&x| x as u32));
                 }
-                Table::Temperature => {
-                    words.extend(data.temperature.unwrap_or_default().iter().map(|x| x.to_bits()));
-                }
+                Table::Temperature => words.extend(floats(data.temperature)),
+                Table::AlibiSlopes => words.extend(floats(data.alibi_slopes)),
+                Table::Sinks => words.extend(floats(data.sinks)),
             }
         }
         Ok(words)
@@ -115,8 +133,8 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     present(
         "causal_offset",
         data.causal_offset.map(<[i32]>::len),
-        (problem.causal == Some(Causal::PerBatch)).then_some(per_batch),
-        ("Causal::PerBatch", "ask for it with Causal::PerBatch"),
+        (problem.alignment == Alignment::PerBatch).then_some(per_batch),
+        ("Alignment::PerBatch", "ask for it with Alignment::PerBatch"),
     )?;
     let temperatures = match problem.temperature {
         Temperature::Value(_) => None,
@@ -129,6 +147,24 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         temperatures,
         ("Temperature::PerHead or PerRow", "ask for it with Temperature::PerHead or Temperature::PerRow"),
     )?;
+    let per_head = u64::from(s.q_heads);
+    present(
+        "alibi_slopes",
+        data.alibi_slopes.map(<[f32]>::len),
+        problem.alibi.then_some(per_head),
+        ("Problem::with_alibi", "ask for it with Problem::with_alibi"),
+    )?;
+    present(
+        "sinks",
+        data.sinks.map(<[f32]>::len),
+        (problem.sink == Sink::PerHead).then_some(per_head),
+        ("Sink::PerHead", "ask for it with Sink::PerHead"),
+    )?;
+    for (field, values) in [("alibi_slopes", data.alibi_slopes), ("sinks", data.sinks)] {
+        if let Some(&value) = values.unwrap_or_default().iter().find(|x| !x.is_finite()) {
+            return Err(Error::value(field, value, "finite"));
+        }
+    }
     for &len in data.kv_len.unwrap_or_default() {
         if len > s.seq_k {
             return Err(Error::value("kv_len", len, "at most seq_k"));
@@ -140,7 +176,7 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     Ok(())
 }
 
-fn present(
+pub(crate) fn present(
     field: &'static str,
     got: Option<usize>,
     expected: Option<u64>,

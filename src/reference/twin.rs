@@ -1,13 +1,16 @@
 //! The tiled kernel in f32 on the CPU, with the shader's order of operations: what rounding alone does.
 
-use super::{Inputs, Outputs, visible};
+use super::{Inputs, Outputs, bias, position, visible};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Tiles};
-use crate::problem::Tensor;
+use crate::problem::{Problem, Tensor};
+use crate::score::Sink;
 use crate::sharpness::Temperature;
+use core::f32::consts::LOG2_E;
 
 const NOTHING: f32 = -3.0e38;
 const FLOOR: f32 = -1000.0;
+const MAX_BIAS: f32 = 1.0e38;
 
 /// Computes a plan of the tiled kernel in f32, key tile by key tile and sum by sum as `shaders/tiled.wgsl` does.
 ///
@@ -62,15 +65,16 @@ fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> R
     let kv_head = h / s.group();
     let table = inputs.tables.temperature.unwrap_or_default();
     let factor = match problem.temperature {
-        Temperature::Value(_) => problem.factor_log2(),
-        Temperature::PerHead => problem.factor_log2() / table[h as usize],
+        Temperature::Value(_) => problem.kernel_factor(),
+        Temperature::PerHead => problem.kernel_factor() / table[h as usize],
         Temperature::PerRow => {
             let row = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize + i as usize;
-            problem.factor_log2() / table[row]
+            problem.kernel_factor() / table[row]
         }
     };
+    let [q_type, k_type, v_type, out_type] = problem.dtypes;
     let q_row: Vec<f32> =
-        (0..s.head_dim_qk).map(|d| inputs.q[q.index([b, h, i, d]) as usize] * factor).collect();
+        (0..s.head_dim_qk).map(|d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]) * factor).collect();
 
     let lanes = tiles.key_lanes();
     let mut m = NOTHING;
@@ -84,12 +88,13 @@ fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> R
         let scores: Vec<f32> = keys
             .clone()
             .map(|j| {
-                if !visible(problem, inputs, [b, i, j]) {
+                if !visible(problem, inputs, [b, h, i, j]) {
                     return NOTHING;
                 }
-                (0..).zip(&q_row).fold(0.0f32, |sum, (d, &q)| {
-                    q.mul_add(inputs.k[k.index([b, kv_head, j, d]) as usize], sum)
-                })
+                let product = (0..).zip(&q_row).fold(0.0f32, |sum, (d, &q)| {
+                    q.mul_add(k_type.round(inputs.k[k.index([b, kv_head, j, d]) as usize]), sum)
+                });
+                finish_score(problem, inputs, product, [b, h, i, j])
             })
             .collect();
         let new = scores.iter().copied().fold(m, f32::max);
@@ -110,19 +115,49 @@ fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> R
             l[lane] += p;
             u[lane] += p * (score - m).max(FLOOR);
             for (d, o) in (0..).zip(&mut o) {
-                *o = p.mul_add(inputs.v[v.index([b, kv_head, j, d]) as usize], *o);
+                *o = p.mul_add(v_type.round(inputs.v[v.index([b, kv_head, j, d]) as usize]), *o);
             }
         }
         tile += tiles.keys();
     }
     let l: f32 = l.iter().sum();
     let u: f32 = u.iter().sum();
+    // The sink takes its share of the denominator.
+    let sink = match problem.sink {
+        Sink::None => NOTHING,
+        Sink::Zero => 0.0,
+        Sink::PerHead => inputs.tables.sinks.unwrap_or_default()[h as usize] * LOG2_E,
+    };
+    let key_max = m;
+    let m = key_max.max(sink);
+    let by = (key_max - m).max(FLOOR);
+    let alpha = by.exp2();
+    let u = alpha * (u + l * by);
+    let keys = alpha * l;
+    let l = if problem.sink == Sink::None { keys } else { keys + (sink - m).max(FLOOR).exp2() };
     if l == 0.0 {
         return Ok((vec![0.0; o.len()], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
     }
-    let inverse = 1.0 / l;
-    o.iter_mut().for_each(|o| *o *= inverse);
+    let inverse = 1.0 / l * alpha;
+    o.iter_mut().for_each(|o| *o = out_type.round(*o * inverse));
     let ln_2 = core::f32::consts::LN_2;
-    let stats = [(m + l.log2()) * ln_2, ((l.log2() - u / l) * ln_2).max(0.0), m * ln_2];
-    Ok((o, stats))
+    let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { key_max * ln_2 };
+    Ok((o, [(m + l.log2()) * ln_2, ((keys * l.log2() - u) / l * ln_2).max(0.0), row_max]))
+}
+
+/// As `finish_scores` of `shaders/score.wgsl`, for a pair that is visible.
+fn finish_score(problem: &Problem, inputs: &Inputs<'_>, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
+    let mut s = product;
+    if problem.softcap.is_some() {
+        let e = (-2.0 * LOG2_E * product.abs()).exp2();
+        s = problem.softcap_log2() * (product.signum() * (1.0 - e) / (1.0 + e));
+    }
+    if let Some(slopes) = inputs.tables.alibi_slopes {
+        let distance = (position(problem, inputs, b, i) - i64::from(j)).abs();
+        s -= slopes[h as usize] * LOG2_E * distance as f32;
+    }
+    if problem.bias.is_some() {
+        s += (bias(problem, inputs, [b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E;
+    }
+    s
 }

@@ -3,44 +3,86 @@
 //! This is where storage formats differ, so it is text made for each tensor and not a file. All give the same
 //! function: `load_q(row, d4)`, with `row` from `row_start` and `d4` counting vec4s, and the dims beyond the end 0.
 
+use crate::dtype::DType;
 use crate::problem::Tensor;
 
 /// How four numbers of a row are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// One 16-byte load: rows are contiguous and start and end at multiples of four.
+    /// One load: rows are contiguous and start and end at multiples of four numbers.
     Vec4,
     /// Four loads, each guarded against the end of the row: any head dim, offset and strides.
     Scalar,
 }
 
-/// The WGSL of one tensor's binding and accessor.
-pub(crate) fn module(tensor: Tensor, access: Access, dim: u32) -> String {
+/// The WGSL of the binding and accessor of q, k, v or out.
+pub(crate) fn module(tensor: Tensor, access: Access, dtype: DType, dim: u32) -> String {
     let name = tensor.name();
-    let binding = tensor as u32 + 1;
-    let (kind, mode) = match access {
-        Access::Vec4 => ("vec4<f32>", "vec4"),
-        Access::Scalar => ("f32", "scalar"),
+    let binding = tensor.binding();
+    let mode = match access {
+        Access::Vec4 => "vec4",
+        Access::Scalar => "scalar",
     };
-    let writes = tensor == Tensor::Out;
-    let address_space = if writes { "read_write" } else { "read" };
-    let body = match (writes, access) {
-        (false, Access::Vec4) => format!(
-            "fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
+    let (declaration, body) =
+        if tensor == Tensor::Out { store(access, dtype, dim) } else { load(name, access, dtype, dim) };
+    let space = if tensor == Tensor::Out { "read_write" } else { "read" };
+    format!(
+        "// {name}: {} in {mode} access.
+@group(0) @binding({binding}) var<storage, {space}> {name}: array<{declaration}>;
+
+{body}",
+        dtype.name()
+    )
+}
+
+/// Two 16-bit numbers of a word, as WGSL.
+fn unpack(dtype: DType, word: &str) -> String {
+    match dtype {
+        DType::Bf16 => format!("vec2<f32>(bitcast<f32>({word} << 16u), bitcast<f32>({word} & 0xffff0000u))"),
+        _ => format!("unpack2x16float({word})"),
+    }
+}
+
+fn load(name: &str, access: Access, dtype: DType, dim: u32) -> (&'static str, String) {
+    match (access, dtype) {
+        (Access::Vec4, DType::F32) => (
+            "vec4<f32>",
+            format!(
+                "fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
     return {name}[(row >> 2u) + d4];
 }}
 "
+            ),
         ),
-        (true, Access::Vec4) => format!(
-            "fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
-    {name}[(row >> 2u) + d4] = value;
+        (Access::Vec4, _) => (
+            "vec2<u32>",
+            format!(
+                "fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
+    let words = {name}[(row >> 2u) + d4];
+    return vec4<f32>({}, {});
 }}
-"
+",
+                unpack(dtype, "words.x"),
+                unpack(dtype, "words.y")
+            ),
         ),
-        (false, Access::Scalar) => format!(
-            "fn {name}_at(row: u32, d: u32) -> f32 {{
+        (Access::Scalar, _) => {
+            let (kind, fetch) = match dtype {
+                DType::F32 => ("f32", format!("return {name}[at];")),
+                _ => (
+                    "u32",
+                    format!(
+                        "let pair = {};
+        return select(pair.x, pair.y, (at & 1u) == 1u);",
+                        unpack(dtype, &format!("{name}[at >> 1u]"))
+                    ),
+                ),
+            };
+            let text = format!(
+                "fn {name}_at(row: u32, d: u32) -> f32 {{
     if (d < {dim}u) {{
-        return {name}[row + d * params.{name}_dim];
+        let at = row + d * params.{name}_dim;
+        {fetch}
     }}
     return 0.0;
 }}
@@ -50,28 +92,126 @@ fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
     return vec4<f32>({name}_at(row, d), {name}_at(row, d + 1u), {name}_at(row, d + 2u), {name}_at(row, d + 3u));
 }}
 "
+            );
+            (kind, text)
+        }
+    }
+}
+
+/// A function `pack(vec2<f32>) -> u32` for a 16-bit type.
+fn pack(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "",
+        // Saturates: an infinity would say that something went wrong, when a number is only too large for its storage.
+        DType::F16 => {
+            "fn pack(x: vec2<f32>) -> u32 {
+    return pack2x16float(clamp(x, vec2<f32>(-65504.0), vec2<f32>(65504.0)));
+}
+
+"
+        }
+        // Round to nearest even; numbers without a finite value keep their upper half.
+        DType::Bf16 => {
+            "fn pack(x: vec2<f32>) -> u32 {
+    let bits = bitcast<vec2<u32>>(x);
+    let rounded = (bits + vec2<u32>(0x7fffu) + ((bits >> vec2<u32>(16u)) & vec2<u32>(1u))) >> vec2<u32>(16u);
+    let special = (bits & vec2<u32>(0x7f800000u)) == vec2<u32>(0x7f800000u);
+    let halves = select(rounded, bits >> vec2<u32>(16u), special);
+    return halves.x | (halves.y << 16u);
+}
+
+"
+        }
+    }
+}
+
+fn store(access: Access, dtype: DType, dim: u32) -> (&'static str, String) {
+    match (access, dtype) {
+        (Access::Vec4, DType::F32) => (
+            "vec4<f32>",
+            "fn store_out(row: u32, d4: u32, value: vec4<f32>) {
+    out[(row >> 2u) + d4] = value;
+}
+"
+            .to_owned(),
         ),
-        (true, Access::Scalar) => format!(
-            "fn set_{name}(row: u32, d: u32, value: f32) {{
+        (Access::Vec4, _) => (
+            "vec2<u32>",
+            format!(
+                "{}fn store_out(row: u32, d4: u32, value: vec4<f32>) {{
+    out[(row >> 2u) + d4] = vec2<u32>(pack(value.xy), pack(value.zw));
+}}
+",
+                pack(dtype)
+            ),
+        ),
+        (Access::Scalar, _) => {
+            let (kind, put) = match dtype {
+                DType::F32 => ("f32", "out[at] = value;"),
+                // Two numbers share a word and may belong to different threads. Each thread clears and sets its own half only,
+                // so the order in which they come does not matter.
+                _ => (
+                    "atomic<u32>",
+                    "let shift = 16u * (at & 1u);
+        atomicAnd(&out[at >> 1u], ~(0xffffu << shift));
+        atomicOr(&out[at >> 1u], (pack(vec2<f32>(value, 0.0)) & 0xffffu) << shift);",
+                ),
+            };
+            let text = format!(
+                "{}fn set_out(row: u32, d: u32, value: f32) {{
     if (d < {dim}u) {{
-        {name}[row + d * params.{name}_dim] = value;
+        let at = row + d * params.out_dim;
+        {put}
     }}
 }}
 
-fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
+fn store_out(row: u32, d4: u32, value: vec4<f32>) {{
     let d = 4u * d4;
-    set_{name}(row, d, value.x);
-    set_{name}(row, d + 1u, value.y);
-    set_{name}(row, d + 2u, value.z);
-    set_{name}(row, d + 3u, value.w);
+    set_out(row, d, value.x);
+    set_out(row, d + 1u, value.y);
+    set_out(row, d + 2u, value.z);
+    set_out(row, d + 3u, value.w);
 }}
+",
+                pack(dtype)
+            );
+            (kind, text)
+        }
+    }
+}
+
+/// The WGSL of the additive bias: `load_bias(at)` gives the bits of an f32, so that -inf can be told without arithmetic.
+pub(crate) fn bias(dtype: Option<DType>) -> String {
+    let body = match dtype {
+        None => {
+            return "// No bias. Never called.
+fn load_bias(at: u32) -> u32 {
+    return 0u;
+}
 "
-        ),
+            .to_owned();
+        }
+        Some(DType::F32) => "return bias[at];".to_owned(),
+        Some(dtype) => {
+            let value = match dtype {
+                DType::Bf16 => "half << 16u",
+                _ => "select(bitcast<u32>(unpack2x16float(half).x), 0xff800000u, half == 0xfc00u)",
+            };
+            format!(
+                "let half = (bias[at >> 1u] >> (16u * (at & 1u))) & 0xffffu;
+    return {value};"
+            )
+        }
     };
     format!(
-        "// {name}: {mode} access.
-@group(0) @binding({binding}) var<storage, {address_space}> {name}: array<{kind}>;
+        "// bias: {}.
+@group(0) @binding({}) var<storage, read> bias: array<u32>;
 
-{body}"
+fn load_bias(at: u32) -> u32 {{
+    {body}
+}}
+",
+        dtype.map_or("", DType::name),
+        Tensor::Bias.binding()
     )
 }

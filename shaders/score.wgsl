@@ -1,0 +1,37 @@
+// From q.k to what the softmax sees, in units of log2. The twin of src/score.rs.
+//
+//   s = cap(q.k * factor) + bias - slope * |position - j|,   NOTHING where the row does not see the key
+//
+// The cap comes before everything that can hide a key: capping a hidden score would bring it back.
+
+const LOG2_E = 1.4426950408889634;
+
+// Bias beyond this is cut off, so that a "very negative" finite number, as some programs use for -inf, cannot overflow.
+const MAX_BIAS = 1.0e38;
+
+// tanh, without the overflow that some implementations of the built-in have.
+fn tanh4(x: vec4<f32>) -> vec4<f32> {
+    let e = exp2(-2.0 * LOG2_E * abs(x));
+    return sign(x) * (1.0 - e) / (1.0 + e);
+}
+
+// Scores of rows i .. i + 3 and key j from their products with q already multiplied by the factor.
+fn finish_scores(products: vec4<f32>, b: u32, h: u32, i: u32, j: u32, offset: i32) -> vec4<f32> {
+    var s = products;
+    if (SOFTCAP) {
+        s = params.softcap * tanh4(products);
+    }
+    if (ALIBI) {
+        let slope = table_f32(params.alibi_slopes + params.first_head + h) * LOG2_E;
+        let position = vec4<i32>(i32(i) + offset) + vec4<i32>(0, 1, 2, 3);
+        s -= slope * vec4<f32>(abs(position - vec4<i32>(i32(j))));
+    }
+    if (BIAS) {
+        for (var r = 0u; r < 4u; r++) { // unroll
+            let bits = load_bias(row_start(params.bias, b, h, min(i + r, params.rows - 1u)) + j * params.bias_key);
+            // By its bits, because a compiler may assume that no float is infinite.
+            s[r] = select(s[r] + clamp(bitcast<f32>(bits), -MAX_BIAS, MAX_BIAS) * LOG2_E, NOTHING, bits == 0xff800000u);
+        }
+    }
+    return s;
+}

@@ -80,6 +80,19 @@ fn first_within(position: i32, distance: i32) -> u32 {
     return u32(max(max(position, 0) + distance, 0));
 }
 
+// How many keys lengths and positions let a row see; at least 1, so that its logarithm is a number.
+fn visible_keys(b: u32, i: u32) -> u32 {
+    let range = key_range(b, i, i);
+    let near = max(range.end, range.start) - range.start;
+    if (KEEP_FIRST) {
+        // The two parts may overlap, and range.end covers both.
+        let own_end = select(range.full_end, range.start, range.full_end < range.start);
+        let overlap = min(range.keep, own_end) - min(range.keep, range.start);
+        return max(own_end - range.start + range.keep - overlap, 1u);
+    }
+    return max(near, 1u);
+}
+
 // Whether rows i, i + 1, i + 2, i + 3 see key j; valid is valid_keys(b), offset is row_offset(b).
 fn visible4(b: u32, h: u32, i: u32, j: u32, valid: u32, offset: i32) -> vec4<bool> {
     var seen = vec4<bool>(j < valid);

@@ -66,6 +66,11 @@ struct Params {
     temperature: u32,
     alibi_slopes: u32,
     sinks: u32,
+    ssmax: u32,
+
+    // The multiplier that depends on the row, see sharpness.wgsl.
+    length_coef: f32,
+    length_floor: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

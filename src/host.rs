@@ -63,6 +63,12 @@ impl<'a> Inputs<'a> {
         self
     }
 
+    /// With the s of Scalable-Softmax, one for each query head.
+    pub fn ssmax(mut self, s: &'a [f32]) -> Self {
+        self.tables.ssmax = Some(s);
+        self
+    }
+
     /// With an additive bias.
     pub fn bias(mut self, bias: &'a [f32]) -> Self {
         self.bias = Some(bias);

@@ -134,6 +134,19 @@ pub enum TemperatureSource {
     PerRow,
 }
 
+/// Which multiplier of the score depends on the row, as far as generated code differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LengthSource {
+    /// None that does.
+    None,
+    /// `s ln(n)`.
+    Ssmax,
+    /// `max(1, ln(n) / ln(train_len))`.
+    LogTrainLen,
+    /// `1 + coef ln(floor((position + 1) / floor) + 1)`.
+    Llama4,
+}
+
 /// One compiled variant: equal keys have equal shaders. Lengths, strides, scales and offsets are not in it, so a
 /// growing cache or a moving temperature never compiles anything.
 ///
@@ -174,6 +187,8 @@ pub struct PipelineKey {
     pub kv_len: bool,
     /// Where temperatures come from.
     pub temperature: TemperatureSource,
+    /// A multiplier that depends on the row.
+    pub length: LengthSource,
     /// Statistics that are written.
     pub stats: Stats,
 }
@@ -185,6 +200,7 @@ impl PipelineKey {
             || self.offset_per_batch
             || self.alibi
             || self.sink == Sink::PerHead
+            || self.length == LengthSource::Ssmax
             || self.temperature != TemperatureSource::Number
     }
 }
@@ -218,6 +234,9 @@ impl fmt::Display for PipelineKey {
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),
             (self.temperature == TemperatureSource::PerRow, "temperature/row"),
+            (self.length == LengthSource::Ssmax, "ssmax"),
+            (self.length == LengthSource::LogTrainLen, "log-n"),
+            (self.length == LengthSource::Llama4, "llama4"),
             (self.stats.lse, "lse"),
             (self.stats.entropy, "entropy"),
             (self.stats.row_max, "row_max"),

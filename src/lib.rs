@@ -93,12 +93,12 @@ pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
-pub use kernel::{Access, Kernel, PipelineKey, TemperatureSource};
+pub use kernel::{Access, Kernel, LengthSource, PipelineKey, TemperatureSource};
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
 pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
 pub use prepared::{Bound, BufferRef, Buffers, Prepared};
 pub use problem::{MAX_SEQ, Problem, Shape, Stats, Tensor};
 pub use score::{Broadcast, Sink, alibi_slopes};
-pub use sharpness::{Scale, Temperature};
+pub use sharpness::{LengthScale, Scale, Temperature};
 pub use wgpu;

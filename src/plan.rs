@@ -16,6 +16,7 @@ use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::mask::Alignment;
 use crate::problem::{Problem, Tensor};
 use crate::shader::{self, params::Params};
+use crate::sharpness::LengthScale;
 use core::fmt;
 use core::ops::Range;
 
@@ -101,6 +102,7 @@ impl Plan {
             alibi: problem.alibi,
             sink: problem.sink,
             temperature: tables::source(problem.temperature),
+            length: tables::length_source(problem.length_scale),
             stats: problem.stats,
         };
         let tables = Tables::new(problem);
@@ -140,6 +142,11 @@ impl Plan {
         let section = |on: bool, before: u32| if on { (u64::from(before) * rows) as u32 } else { 0 };
         let stats = problem.stats;
         let (min, max) = problem.distances();
+        let (length_coef, length_floor) = match problem.length_scale {
+            LengthScale::LogTrainLen { train_len } => ((1.0 / f64::from(train_len).ln()) as f32, 1),
+            LengthScale::Llama4 { coef, floor } => (coef, floor),
+            _ => (0.0, 1),
+        };
         let base = Params {
             q_heads: problem.shape.q_heads,
             group: problem.shape.group(),
@@ -159,6 +166,9 @@ impl Plan {
             temperature: tables.start(Table::Temperature),
             alibi_slopes: tables.start(Table::AlibiSlopes),
             sinks: tables.start(Table::Sinks),
+            ssmax: tables.start(Table::Ssmax),
+            length_coef,
+            length_floor,
             ..Params::default()
         };
         let slicer = slices::Slicer::new(problem, caps, &key)?;

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
 use crate::score::{Broadcast, Sink};
-use crate::sharpness::{Scale, Temperature};
+use crate::sharpness::{LengthScale, Scale, Temperature};
 
 /// Lengths above this are refused, so that `i + causal_offset` never leaves `i32` in a shader.
 pub const MAX_SEQ: u32 = 1 << 30;
@@ -147,6 +147,8 @@ pub struct Problem {
     pub scale: Scale,
     /// The divisor of the scaled score.
     pub temperature: Temperature,
+    /// A multiplier that grows with the context.
+    pub length_scale: LengthScale,
     /// Storage of q, k, v and out.
     pub dtypes: [DType; 4],
     /// A row sees no key beyond its position.
@@ -183,6 +185,7 @@ impl Problem {
             out_layout: Layout::Bhsd,
             scale: Scale::default(),
             temperature: Temperature::default(),
+            length_scale: LengthScale::None,
             dtypes: [DType::F32; 4],
             causal: false,
             window: None,
@@ -232,6 +235,12 @@ impl Problem {
     /// A storage type for each tensor.
     pub fn dtypes(mut self, q: DType, k: DType, v: DType, out: DType) -> Self {
         self.dtypes = [q, k, v, out];
+        self
+    }
+
+    /// A multiplier that grows with the context.
+    pub fn length_scale(mut self, length_scale: LengthScale) -> Self {
+        self.length_scale = length_scale;
         self
     }
 
@@ -316,6 +325,7 @@ impl Problem {
         self.shape.check()?;
         self.scale.check()?;
         self.temperature.check()?;
+        self.length_scale.check()?;
         if let Some(cap) = self.softcap
             && !(cap.is_finite() && cap > 0.0 && self.softcap_log2().is_finite())
         {
@@ -339,7 +349,7 @@ impl Problem {
         if self.alignment != Alignment::default() && !self.uses_positions() {
             return Err(Error::Unused {
                 field: "alignment",
-                hint: "only causal masks, windows and ALiBi count from a row's position",
+                hint: "only causal masks, windows, ALiBi and length scales count from a row's position",
             });
         }
         for tensor in Tensor::ALL {
@@ -351,14 +361,14 @@ impl Problem {
         Ok(())
     }
 
-    /// `scale / temperature` where both are numbers, else the scale alone: the factor on q that is the same for
-    /// all rows. `softmax(x / tau)` with `tau = 1 / factor`: scale and temperature are one knob.
+    /// `scale / temperature` where both are numbers, else the scale alone, times YaRN's factor: what multiplies q for
+    /// all rows alike. `softmax(x / tau)` with `tau = 1 / factor`: scale and temperature are one knob.
     pub fn factor(&self) -> f64 {
         let tau = match self.temperature {
             Temperature::Value(tau) => f64::from(tau),
             _ => 1.0,
         };
-        self.scale.value(self.shape.head_dim_qk) / tau
+        self.scale.value(self.shape.head_dim_qk) / tau * self.length_scale.constant()
     }
 
     /// What the kernel multiplies q by, rounded to f32 once: the factor in units of log2, or what a soft cap takes the tanh
@@ -377,7 +387,8 @@ impl Problem {
 
     /// Whether anything counts from a row's position.
     pub(crate) fn uses_positions(&self) -> bool {
-        self.causal || self.window.is_some() || self.alibi
+        let counts = !matches!(self.length_scale, LengthScale::None | LengthScale::Yarn { .. });
+        self.causal || self.window.is_some() || self.alibi || counts
     }
 
     /// The distances `j - position` at which a row sees keys: at least, at most; `None` for unbounded.

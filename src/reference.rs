@@ -27,7 +27,7 @@ use crate::layout::View;
 use crate::mask::{Alignment, MaskFormat};
 use crate::problem::{Problem, Tensor};
 use crate::score::Sink;
-use crate::sharpness::Temperature;
+use crate::sharpness::{LengthScale, Temperature};
 
 mod twin;
 pub use twin::twin;
@@ -58,6 +58,24 @@ pub struct Truth {
 ///
 /// Indices must be within the problem's shape, and inputs must fit the problem ([`Inputs::check`]).
 pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, h, i, j]: [u32; 4]) -> bool {
+    if !near(problem, inputs, [b, i, j]) {
+        return false;
+    }
+    if let (Some((format, sizes)), Some(mask)) = (problem.mask, inputs.mask) {
+        let at = dense_index(sizes.strides(), [b, h, i, j]);
+        let keeps = match format {
+            MaskFormat::Bytes => mask[at] != 0,
+            MaskFormat::Bits => mask[at / 8] >> (at % 8) & 1 == 1,
+        };
+        if !keeps {
+            return false;
+        }
+    }
+    bias(problem, inputs, [b, h, i, j]) != f64::NEG_INFINITY
+}
+
+/// Whether lengths, causal mask and window let query `i` of batch `b` see key `j`.
+fn near(problem: &Problem, inputs: &Inputs<'_>, [b, i, j]: [u32; 3]) -> bool {
     if let Some(lens) = inputs.tables.kv_len
         && j >= lens[b as usize]
     {
@@ -74,17 +92,7 @@ pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, h, i, j]: [u32; 4]) -
             return false;
         }
     }
-    if let (Some((format, sizes)), Some(mask)) = (problem.mask, inputs.mask) {
-        let at = dense_index(sizes.strides(), [b, h, i, j]);
-        let keeps = match format {
-            MaskFormat::Bytes => mask[at] != 0,
-            MaskFormat::Bits => mask[at / 8] >> (at % 8) & 1 == 1,
-        };
-        if !keeps {
-            return false;
-        }
-    }
-    bias(problem, inputs, [b, h, i, j]) != f64::NEG_INFINITY
+    true
 }
 
 fn dense_index(strides: [u64; 4], at: [u32; 4]) -> usize {
@@ -110,8 +118,8 @@ fn position(problem: &Problem, inputs: &Inputs<'_>, b: u32, i: u32) -> i64 {
     i64::from(i) + offset
 }
 
-/// `scale / temperature` of one row, in f64.
-fn row_factor(problem: &Problem, inputs: &Inputs<'_>, [b, h, i]: [u32; 3]) -> f64 {
+/// `scale / temperature` of one row, times its length scale. The bound is that of the length scale alone.
+fn row_factor(problem: &Problem, inputs: &Inputs<'_>, [b, h, i]: [u32; 3]) -> Bounded {
     let s = &problem.shape;
     let table = inputs.tables.temperature.unwrap_or_default();
     let tau = match problem.temperature {
@@ -122,7 +130,35 @@ fn row_factor(problem: &Problem, inputs: &Inputs<'_>, [b, h, i]: [u32; 3]) -> f6
             f64::from(table[row])
         }
     };
-    problem.factor() / tau
+    let n = || {
+        let n = (0..s.seq_k).filter(|&j| near(problem, inputs, [b, i, j])).count();
+        n.max(1) as f64
+    };
+    // The multiplier, and what multiplies its logarithm.
+    let (length, coef) = match problem.length_scale {
+        LengthScale::None | LengthScale::Yarn { .. } => (1.0, 0.0), // is in factor()
+        LengthScale::Ssmax => {
+            let s = f64::from(inputs.tables.ssmax.unwrap_or_default()[h as usize]);
+            (s * n().ln(), s)
+        }
+        LengthScale::LogTrainLen { train_len } => {
+            let coef = 1.0 / f64::from(train_len).ln();
+            ((n().ln() * coef).max(1.0), coef)
+        }
+        LengthScale::Llama4 { coef, floor } => {
+            let steps = (position(problem, inputs, b, i).max(0) + 1) / i64::from(floor);
+            (1.0 + f64::from(coef) * (steps as f64 + 1.0).ln(), f64::from(coef))
+        }
+    };
+    let base = problem.factor() / tau;
+    let value = base * length;
+    // WGSL's log is good to 2^-21 near 1 and to 3 ulp elsewhere.
+    let bound = if coef == 0.0 {
+        0.0
+    } else {
+        base.abs() * coef.abs() * 2.0 * LOG2_NEAR_1 + 10.0 * EPS * value.abs()
+    };
+    Bounded { value, bound }
 }
 
 /// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see.
@@ -174,9 +210,9 @@ fn score_row(
                 dot += x;
                 size += x.abs();
             }
-            let mut score = dot * factor;
-            let mut error =
-                EPS * growth(f64::from(s.head_dim_qk.next_multiple_of(4)) + 8.0) * size * factor.abs();
+            let mut score = dot * factor.value;
+            let dims = f64::from(s.head_dim_qk.next_multiple_of(4));
+            let mut error = (EPS * growth(dims + 8.0) * factor.value.abs() + factor.bound) * size;
             if let Some(cap) = problem.softcap {
                 let cap = f64::from(cap);
                 score = cap * (score / cap).tanh();

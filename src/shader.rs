@@ -8,7 +8,7 @@ pub(crate) mod params;
 pub(crate) mod tensor;
 mod unroll;
 
-use crate::kernel::{Kernel, PipelineKey, TemperatureSource};
+use crate::kernel::{Kernel, LengthSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;
 use crate::problem::Tensor;
 use crate::score::Sink;
@@ -56,6 +56,9 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("SINK_PER_HEAD", key.sink == Sink::PerHead),
         ("TEMPERATURE_PER_HEAD", key.temperature == TemperatureSource::PerHead),
         ("TEMPERATURE_PER_ROW", key.temperature == TemperatureSource::PerRow),
+        ("SSMAX", key.length == LengthSource::Ssmax),
+        ("LOG_TRAIN_LEN", key.length == LengthSource::LogTrainLen),
+        ("LLAMA4", key.length == LengthSource::Llama4),
         ("LSE", key.stats.lse),
         ("ENTROPY", key.stats.entropy),
         ("ROW_MAX", key.stats.row_max),

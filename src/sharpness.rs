@@ -68,6 +68,67 @@ pub enum Temperature {
     PerRow,
 }
 
+/// A multiplier of the score that depends on how many keys a row sees or where it stands, so that a softmax does not flatten as the
+/// context grows.
+///
+/// `n` is the number of keys that lengths, causal mask and window let the row see (not seq_k, or training and cached
+/// decoding would disagree; dense masks and biases are not counted). It multiplies `scale / temperature`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub enum LengthScale {
+    /// The plain softmax.
+    #[default]
+    None,
+    /// `s ln(n)` with a learned s for each query head, from the table `ssmax` (q_heads): Scalable-Softmax (Nakanishi 2025, arXiv
+    /// 2501.19399).
+    Ssmax,
+    /// `max(1, ln(n) / ln(train_len))`: log-n scaling beyond the length trained on (Su; Chiang and Cholak 2022, arXiv
+    /// 2202.12172; Qwen).
+    LogTrainLen {
+        /// Keys at which the multiplier begins to grow: at least 2.
+        train_len: u32,
+    },
+    /// `1 + coef ln(floor((position + 1) / floor) + 1)`: Llama 4's temperature tuning (`coef` 0.1, `floor` 8192).
+    Llama4 {
+        /// How strongly the score grows: finite.
+        coef: f32,
+        /// Positions in each step: at least 1.
+        floor: u32,
+    },
+    /// `(0.1 ln(factor) + 1)^2`, 1 up to a factor of 1: YaRN's attention factor, which is on q and on k and so enters
+    /// the score squared (Peng et al. 2023, arXiv 2309.00071).
+    Yarn {
+        /// How many times longer the context is than the one trained on: finite.
+        factor: f32,
+    },
+}
+
+impl LengthScale {
+    pub(crate) fn check(&self) -> Result<()> {
+        match *self {
+            LengthScale::LogTrainLen { train_len } if train_len < 2 => {
+                Err(Error::value("train_len", train_len, "at least 2"))
+            }
+            LengthScale::Llama4 { coef, .. } if !coef.is_finite() => {
+                Err(Error::value("coef", coef, "finite"))
+            }
+            LengthScale::Llama4 { floor: 0, .. } => Err(Error::value("floor", 0, "at least 1")),
+            LengthScale::Yarn { factor } if !factor.is_finite() => {
+                Err(Error::value("yarn factor", factor, "finite"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The part of the multiplier that is the same for all rows.
+    pub(crate) fn constant(&self) -> f64 {
+        match *self {
+            LengthScale::Yarn { factor } if factor > 1.0 => (0.1 * f64::from(factor).ln() + 1.0).powi(2),
+            _ => 1.0,
+        }
+    }
+}
+
 impl Default for Temperature {
     fn default() -> Self {
         Temperature::Value(1.0)

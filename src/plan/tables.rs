@@ -1,11 +1,11 @@
 //! Where the small inputs are in the tables buffer.
 
 use crate::error::{Error, Result};
-use crate::kernel::TemperatureSource;
+use crate::kernel::{LengthSource, TemperatureSource};
 use crate::mask::Alignment;
 use crate::problem::Problem;
 use crate::score::Sink;
-use crate::sharpness::{Temperature, check_temperature};
+use crate::sharpness::{LengthScale, Temperature, check_temperature};
 use core::ops::Range;
 
 /// The small inputs: per batch, per head or per row.
@@ -22,6 +22,8 @@ pub enum Table {
     AlibiSlopes,
     /// f32, (q_heads): sink logits.
     Sinks,
+    /// f32, (q_heads): the s of Scalable-Softmax.
+    Ssmax,
 }
 
 /// Layout of the tables buffer: the small inputs that a problem uses, one after the other, 32 bits an element.
@@ -47,6 +49,8 @@ pub struct TableData<'a> {
     pub alibi_slopes: Option<&'a [f32]>,
     /// (q_heads): sink logits, each finite.
     pub sinks: Option<&'a [f32]>,
+    /// (q_heads): the s of Scalable-Softmax, each finite.
+    pub ssmax: Option<&'a [f32]>,
 }
 
 impl Tables {
@@ -69,6 +73,9 @@ impl Tables {
         }
         if problem.sink == Sink::PerHead {
             tables.push(Table::Sinks, s.q_heads.into());
+        }
+        if problem.length_scale == LengthScale::Ssmax {
+            tables.push(Table::Ssmax, s.q_heads.into());
         }
         tables
     }
@@ -114,6 +121,7 @@ impl Tables {
                 Table::Temperature => words.extend(floats(data.temperature)),
                 Table::AlibiSlopes => words.extend(floats(data.alibi_slopes)),
                 Table::Sinks => words.extend(floats(data.sinks)),
+                Table::Ssmax => words.extend(floats(data.ssmax)),
             }
         }
         Ok(words)
@@ -160,7 +168,14 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         (problem.sink == Sink::PerHead).then_some(per_head),
         ("Sink::PerHead", "ask for it with Sink::PerHead"),
     )?;
-    for (field, values) in [("alibi_slopes", data.alibi_slopes), ("sinks", data.sinks)] {
+    present(
+        "ssmax",
+        data.ssmax.map(<[f32]>::len),
+        (problem.length_scale == LengthScale::Ssmax).then_some(per_head),
+        ("LengthScale::Ssmax", "ask for it with LengthScale::Ssmax"),
+    )?;
+    for (field, values) in [("alibi_slopes", data.alibi_slopes), ("sinks", data.sinks), ("ssmax", data.ssmax)]
+    {
         if let Some(&value) = values.unwrap_or_default().iter().find(|x| !x.is_finite()) {
             return Err(Error::value(field, value, "finite"));
         }
@@ -190,6 +205,16 @@ pub(crate) fn present(
             Err(Error::Length { field, got: got as u64, expected })
         }
         _ => Ok(()),
+    }
+}
+
+/// What generated code needs to know of the length scale.
+pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
+    match length_scale {
+        LengthScale::None | LengthScale::Yarn { .. } => LengthSource::None,
+        LengthScale::Ssmax => LengthSource::Ssmax,
+        LengthScale::LogTrainLen { .. } => LengthSource::LogTrainLen,
+        LengthScale::Llama4 { .. } => LengthSource::Llama4,
     }
 }
 

@@ -1,11 +1,10 @@
 //! The tiled kernel in f32 on the CPU, with the shader's order of operations: what rounding alone does.
 
-use super::{Inputs, Outputs, bias, position, visible};
+use super::{Inputs, Outputs, bias, position, row_factor, visible};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Tiles};
 use crate::problem::{Problem, Tensor};
 use crate::score::Sink;
-use crate::sharpness::Temperature;
 use core::f32::consts::LOG2_E;
 
 const NOTHING: f32 = -3.0e38;
@@ -63,15 +62,12 @@ fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> R
     let s = &problem.shape;
     let (q, k, v) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?, problem.view(Tensor::V)?);
     let kv_head = h / s.group();
-    let table = inputs.tables.temperature.unwrap_or_default();
-    let factor = match problem.temperature {
-        Temperature::Value(_) => problem.kernel_factor(),
-        Temperature::PerHead => problem.kernel_factor() / table[h as usize],
-        Temperature::PerRow => {
-            let row = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize + i as usize;
-            problem.kernel_factor() / table[row]
-        }
-    };
+    // Through f64, because a twin of each length rule would only repeat it: the factor is rounded to f32 here.
+    let exact = row_factor(problem, inputs, [b, h, i]).value;
+    let factor = match problem.softcap {
+        None => exact * core::f64::consts::LOG2_E,
+        Some(cap) => exact / f64::from(cap),
+    } as f32;
     let [q_type, k_type, v_type, out_type] = problem.dtypes;
     let q_row: Vec<f32> =
         (0..s.head_dim_qk).map(|d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]) * factor).collect();

@@ -56,8 +56,11 @@ pub(crate) struct Params {
     pub temperature: u32,
     pub alibi_slopes: u32,
     pub sinks: u32,
+    pub ssmax: u32,
+    pub length_coef: f32,
+    pub length_floor: u32,
     /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 2],
+    pub _pad: [u32; 3],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -112,4 +115,7 @@ fields!(
     temperature,
     alibi_slopes,
     sinks,
+    ssmax,
+    length_coef,
+    length_floor,
 );

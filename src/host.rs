@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanOptions, Stat, TableData, tables};
-use crate::prepared::{Buffers, create_buffer, create_buffer_unset};
+use crate::prepared::{Bound, Buffers, create_buffer, create_buffer_unset};
 use crate::problem::{Problem, Tensor};
 use crate::readback;
 
@@ -213,11 +213,34 @@ impl Attention {
     }
 
     async fn submit(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Submitted> {
-        let problem = plan.problem();
-        inputs.check(problem)?;
+        inputs.check(plan.problem())?;
         if plan.slices().is_empty() {
             return Ok(Submitted { plan: plan.clone(), readback: None });
         }
+        let HostBound { bound, out, stats } = self.bind_host(plan, inputs).await?;
+        let parts: Vec<_> = [(out, plan.tensor_bytes(Tensor::Out))]
+            .into_iter()
+            .chain(stats.map(|stats| (stats, plan.stats_bytes())))
+            .collect();
+        let bytes = parts.iter().map(|p| p.1).sum();
+        let target = readback::Target::new(self, bytes).await?;
+
+        let mut encoder = self
+            .device()
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention") });
+        bound.encode(&mut encoder);
+        let mut at = 0;
+        for (buffer, bytes) in &parts {
+            encoder.copy_buffer_to_buffer(buffer, 0, target.buffer(), at, *bytes);
+            at += bytes;
+        }
+        let submission = queue.submit([encoder.finish()]);
+        Ok(Submitted { plan: plan.clone(), readback: Some(target.map(self, submission)?) })
+    }
+
+    /// Uploads host inputs, makes the outputs and binds them all. The inputs were checked.
+    pub(crate) async fn bind_host(&self, plan: &Plan, inputs: &Inputs<'_>) -> Result<HostBound> {
+        let problem = plan.problem();
         let prepared = self.prepare(plan).await?;
         let storage = wgpu::BufferUsages::STORAGE;
         let results = storage | wgpu::BufferUsages::COPY_SRC;
@@ -225,8 +248,7 @@ impl Attention {
         let q = self.upload("q", &q_type.encode(inputs.q), storage).await?;
         let k = self.upload("k", &k_type.encode(inputs.k), storage).await?;
         let v = self.upload("v", &v_type.encode(inputs.v), storage).await?;
-        let out_bytes = plan.tensor_bytes(Tensor::Out);
-        let out = create_buffer_unset(self, "out", out_bytes, results).await?;
+        let out = create_buffer_unset(self, "out", plan.tensor_bytes(Tensor::Out), results).await?;
         let mut buffers = Buffers::new(&q, &k, &v, &out);
         let bias;
         if let (Some((dtype, _)), Some(data)) = (problem.bias, inputs.bias) {
@@ -238,11 +260,11 @@ impl Attention {
             mask = self.upload("mask", data, storage).await?;
             buffers = buffers.mask(&mask);
         }
-        let stats;
+        let mut stats = None;
         if plan.stats_bytes() > 0 {
-            stats = create_buffer_unset(self, "stats", plan.stats_bytes(), results).await?;
-            buffers = buffers.stats(&stats);
+            stats = Some(create_buffer_unset(self, "stats", plan.stats_bytes(), results).await?);
         }
+        buffers.stats = stats.as_ref().map(Into::into);
         let tables;
         if plan.tables().bytes() > 0 {
             let words = plan.tables().pack(problem, &inputs.tables)?;
@@ -250,23 +272,7 @@ impl Attention {
             buffers = buffers.tables(&tables);
         }
         let bound = prepared.bind(&buffers)?;
-        let parts =
-            [(&out, out_bytes)].into_iter().chain(buffers.stats.map(|s| (s.buffer, plan.stats_bytes())));
-        let parts: Vec<_> = parts.collect();
-        let bytes = parts.iter().map(|p| p.1).sum();
-        let target = readback::Target::new(self, bytes).await?;
-
-        let mut encoder = self
-            .device()
-            .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention") });
-        bound.encode(&mut encoder);
-        let mut at = 0;
-        for (buffer, bytes) in parts {
-            encoder.copy_buffer_to_buffer(buffer, 0, target.buffer(), at, bytes);
-            at += bytes;
-        }
-        let submission = queue.submit([encoder.finish()]);
-        Ok(Submitted { plan: plan.clone(), readback: Some(target.map(self, submission)?) })
+        Ok(HostBound { bound, out, stats })
     }
 
     async fn upload<T: bytemuck::NoUninit>(
@@ -281,6 +287,13 @@ impl Attention {
         })
         .await
     }
+}
+
+/// A bound plan with the buffers that its results go to.
+pub(crate) struct HostBound {
+    pub(crate) bound: Bound,
+    out: wgpu::Buffer,
+    stats: Option<wgpu::Buffer>,
 }
 
 /// Work on its way: what is left to do is to wait for the readback.

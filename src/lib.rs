@@ -85,6 +85,7 @@ mod problem;
 mod readback;
 pub mod reference;
 mod score;
+mod scores;
 mod shader;
 mod sharpness;
 
@@ -100,5 +101,6 @@ pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData,
 pub use prepared::{Bound, BufferRef, Buffers, Prepared};
 pub use problem::{MAX_SEQ, Problem, Shape, Stats, Tensor};
 pub use score::{Broadcast, Sink, alibi_slopes};
+pub use scores::ScoreStage;
 pub use sharpness::{LengthScale, Scale, Temperature};
 pub use wgpu;

@@ -145,7 +145,7 @@ impl Prepared {
         let scratch = match plan.scratch_bytes() {
             0 => None,
             bytes => {
-                let usage = wgpu::BufferUsages::STORAGE;
+                let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
                 Some(create_buffer_unset(&attention, &label, bytes, usage).await?)
             }
         };
@@ -370,6 +370,36 @@ impl Bound {
 
     /// Records one slice. A number beyond the last records nothing.
     pub fn encode_slice(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize) {
+        self.encode_passes(pass, slice, usize::MAX);
+    }
+
+    /// Records the first passes of the naive kernel and copies its scores out, slice by slice. For problems of one
+    /// head, whose slices are rows one after the other.
+    pub(crate) fn encode_scores(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        passes: usize,
+        target: &wgpu::Buffer,
+    ) {
+        let shared = &self.prepared.shared;
+        let Some(scratch) = &shared.scratch else {
+            return;
+        };
+        let mut at = 0;
+        for (number, slice) in shared.plan.slices().iter().enumerate() {
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+                label: Some(&shared.label),
+                timestamp_writes: None,
+            });
+            self.encode_passes(&mut pass, number, passes);
+            drop(pass);
+            let bytes = u64::from(slice.params.rows) * u64::from(slice.params.seq_k) * 4;
+            encoder.copy_buffer_to_buffer(scratch, 0, target, at, bytes);
+            at += bytes;
+        }
+    }
+
+    fn encode_passes(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize, count: usize) {
         let shared = &self.prepared.shared;
         let (Some(part), Some(&group)) = (shared.plan.slices().get(slice), self.group_of_slice.get(slice))
         else {
@@ -377,7 +407,7 @@ impl Bound {
         };
         // At most 2^16 slices, with a stride of a few hundred bytes.
         let offset = slice as u32 * shared.plan.params_stride() as u32;
-        let passes = shared.pipelines.passes.iter().zip(&self.groups[group]);
+        let passes = shared.pipelines.passes.iter().zip(&self.groups[group]).take(count);
         for ((compiled, bind_group), &[x, y]) in passes.zip(&part.workgroups) {
             // The naive kernel has passes with nothing to do where there is no key.
             if x == 0 || y == 0 {

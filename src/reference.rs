@@ -63,11 +63,7 @@ pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, h, i, j]: [u32; 4]) -
     }
     if let (Some((format, sizes)), Some(mask)) = (problem.mask, inputs.mask) {
         let at = dense_index(sizes.strides(), [b, h, i, j]);
-        let keeps = match format {
-            MaskFormat::Bytes => mask[at] != 0,
-            MaskFormat::Bits => mask[at / 8] >> (at % 8) & 1 == 1,
-        };
-        if !keeps {
+        if !mask_keeps(format, mask, at) {
             return false;
         }
     }
@@ -95,7 +91,15 @@ fn near(problem: &Problem, inputs: &Inputs<'_>, [b, i, j]: [u32; 3]) -> bool {
     true
 }
 
-fn dense_index(strides: [u64; 4], at: [u32; 4]) -> usize {
+/// Element `at` of a dense mask.
+pub(crate) fn mask_keeps(format: MaskFormat, mask: &[u8], at: usize) -> bool {
+    match format {
+        MaskFormat::Bytes => mask[at] != 0,
+        MaskFormat::Bits => mask[at / 8] >> (at % 8) & 1 == 1,
+    }
+}
+
+pub(crate) fn dense_index(strides: [u64; 4], at: [u32; 4]) -> usize {
     strides.iter().zip(at).map(|(&step, n)| step * u64::from(n)).sum::<u64>() as usize
 }
 
@@ -108,7 +112,7 @@ fn bias(problem: &Problem, inputs: &Inputs<'_>, at: [u32; 4]) -> f64 {
 }
 
 /// Position of a query among the keys.
-fn position(problem: &Problem, inputs: &Inputs<'_>, b: u32, i: u32) -> i64 {
+pub(crate) fn position(problem: &Problem, inputs: &Inputs<'_>, b: u32, i: u32) -> i64 {
     let offset = match problem.alignment {
         Alignment::PerBatch => i64::from(inputs.tables.causal_offset.unwrap_or_default()[b as usize]),
         Alignment::TopLeft => 0,

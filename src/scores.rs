@@ -1,0 +1,245 @@
+//! The scores themselves, on demand: for pictures, debugging and what else needs attention weights.
+//!
+//! A fused kernel never has them all at once. So this is a slow path, and says so: the naive kernel's first passes, one head at a
+//! time, with as much memory as there are scores.
+
+use crate::attention::Attention;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::host::Inputs;
+use crate::kernel::Kernel;
+use crate::layout::{Layout, Strides, View};
+use crate::mask::{Alignment, MaskFormat};
+use crate::plan::{PlanOptions, TableData};
+use crate::problem::{Problem, Shape, Stats, Tensor};
+use crate::readback;
+use crate::reference;
+use crate::score::{Broadcast, Sink};
+use crate::sharpness::{LengthScale, Temperature};
+use core::ops::Range;
+
+/// How far a score has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScoreStage {
+    /// `q.k * scale / temperature`, of every pair whether it is visible or not.
+    Raw,
+    /// After the soft cap, of every pair.
+    Capped,
+    /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of.
+    Biased,
+    /// After the softmax (and its sink): the attention weights, 0 where the row does not see the key.
+    Probs,
+}
+
+/// One head of a problem as a problem of its own, with copies of the small inputs that belong to it.
+struct Head<'a> {
+    problem: Problem,
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    bias: Option<Vec<f32>>,
+    mask: Option<Vec<u8>>,
+    tables: TableData<'a>,
+}
+
+impl Attention {
+    /// The scores of some rows of one head, (rows, seq_k), by the slow path described in the module: **submits to `queue`** and
+    /// reads back.
+    ///
+    /// # Errors
+    /// As [`Attention::run`]; [`Error::Value`] for a batch, head or row that the problem does not have;
+    /// [`Error::KernelUnavailable`] for a stage before the masks of a problem with a [`LengthScale`] that counts visible keys.
+    ///
+    /// ```
+    /// # #[cfg(not(target_arch = "wasm32"))]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use wgpu_attention::{Alignment, Attention, Inputs, Problem, ScoreStage, Shape, headless};
+    /// let gpu = headless::open_blocking(&headless::Options::default())?;
+    /// let attention = Attention::new(&gpu.device);
+    /// let problem = Problem::new(Shape::self_attention(1, 1, 2, 1)).causal(Alignment::BottomRight);
+    /// let inputs = Inputs::new(&[0.0, 0.0], &[1.0, 2.0], &[10.0, 20.0]);
+    /// let probs = attention.scores_blocking(&gpu.queue, &problem, &inputs, ScoreStage::Probs, [0, 0], 0..2)?;
+    /// assert_eq!(probs, [1.0, 0.0, 0.5, 0.5]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(target_arch = "wasm32")]
+    /// # fn main() {}
+    /// ```
+    pub async fn scores(
+        &self,
+        queue: &wgpu::Queue,
+        problem: &Problem,
+        inputs: &Inputs<'_>,
+        stage: ScoreStage,
+        [batch, head]: [u32; 2],
+        rows: Range<u32>,
+    ) -> Result<Vec<f32>> {
+        inputs.check(problem)?;
+        let head = Head::new(problem, inputs, [batch, head], rows)?.at(stage)?;
+        let seq_k = head.problem.shape.seq_k;
+        if head.problem.shape.is_empty() || seq_k == 0 {
+            return Ok(Vec::new());
+        }
+        let inputs = Inputs {
+            q: head.q,
+            k: head.k,
+            v: head.v,
+            bias: head.bias.as_deref(),
+            mask: head.mask.as_deref(),
+            tables: head.tables,
+        };
+        let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?;
+        let bound = self.bind_host(&plan, &inputs).await?;
+        let passes = if stage == ScoreStage::Probs { 2 } else { 1 };
+        let bytes = u64::from(head.problem.shape.seq_q) * u64::from(seq_k) * 4;
+        let target = readback::Target::new(self, bytes).await?;
+        let mut encoder = self
+            .device()
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention scores") });
+        bound.bound.encode_scores(&mut encoder, passes, target.buffer());
+        let submission = queue.submit([encoder.finish()]);
+        let mut scores = DType::F32.decode(&target.map(self, submission)?.read().await?);
+        if stage != ScoreStage::Probs {
+            // From units of log2, and from the finite number that stands for "not seen".
+            for s in &mut scores {
+                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * core::f32::consts::LN_2 };
+            }
+        }
+        Ok(scores)
+    }
+
+    /// [`Attention::scores`] for code that is not async: waits for the device.
+    ///
+    /// # Errors
+    /// As [`Attention::scores`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn scores_blocking(
+        &self,
+        queue: &wgpu::Queue,
+        problem: &Problem,
+        inputs: &Inputs<'_>,
+        stage: ScoreStage,
+        at: [u32; 2],
+        rows: Range<u32>,
+    ) -> Result<Vec<f32>> {
+        pollster::block_on(self.scores(queue, problem, inputs, stage, at, rows))
+    }
+}
+
+impl<'a> Head<'a> {
+    fn new(problem: &Problem, inputs: &Inputs<'a>, [b, h]: [u32; 2], rows: Range<u32>) -> Result<Self> {
+        let s = &problem.shape;
+        let last = rows.end.saturating_sub(1).max(rows.start);
+        for (field, at, size) in [("batch", b, s.batch), ("head", h, s.q_heads), ("row", last, s.seq_q)] {
+            if at >= size && !(field == "row" && rows.is_empty()) {
+                return Err(Error::value(field, at, "within the problem's shape"));
+            }
+        }
+        let mut one =
+            Problem::new(Shape { batch: 1, q_heads: 1, kv_heads: 1, seq_q: rows.len() as u32, ..*s });
+        one.scale = problem.scale;
+        one.length_scale = problem.length_scale;
+        one.dtypes = problem.dtypes;
+        one.causal = problem.causal;
+        one.window = problem.window;
+        one.kv_len = problem.kv_len;
+        one.softcap = problem.softcap;
+        one.alibi = problem.alibi;
+        one.sink = problem.sink;
+        if problem.uses_positions() {
+            // Row 0 of the part stands where its first row stood.
+            let position = reference::position(problem, inputs, b, rows.start);
+            one.alignment = Alignment::Offset(i32::try_from(position).unwrap_or(i32::MAX));
+        }
+
+        let part = |tensor, slice: &'a [f32], origin: [u32; 4]| -> Result<(&'a [f32], Layout)> {
+            let view = problem.view(tensor)?;
+            if view.extent() == 0 || rows.is_empty() {
+                return Ok((&slice[..0], Layout::Bhsd));
+            }
+            let start = view.index(origin) as usize;
+            let Strides { seq, dim, .. } = view.strides();
+            let layout = Layout::Strided(Strides { offset: 0, batch: 0, head: 0, seq, dim });
+            Ok((&slice[start..], layout))
+        };
+        let kv = h / s.group();
+        let (q, q_layout) = part(Tensor::Q, inputs.q, [b, h, rows.start, 0])?;
+        let (k, k_layout) = part(Tensor::K, inputs.k, [b, kv, 0, 0])?;
+        let (v, v_layout) = part(Tensor::V, inputs.v, [b, kv, 0, 0])?;
+        (one.q_layout, one.k_layout, one.v_layout) = (q_layout, k_layout, v_layout);
+        // No more of the slices than the part reaches: the rest would be uploaded in vain.
+        let reach = |tensor| one.view(tensor).map(|v: View| v.extent() as usize);
+        let (q, k, v) = (&q[..reach(Tensor::Q)?], &k[..reach(Tensor::K)?], &v[..reach(Tensor::V)?]);
+
+        let one_of = |table: Option<&'a [f32]>| table.map(|t| &t[h as usize..=h as usize]);
+        let mut tables = TableData {
+            kv_len: inputs.tables.kv_len.map(|t| &t[b as usize..=b as usize]),
+            alibi_slopes: one_of(inputs.tables.alibi_slopes),
+            sinks: one_of(inputs.tables.sinks),
+            ssmax: one_of(inputs.tables.ssmax),
+            ..TableData::default()
+        };
+        one.temperature = problem.temperature;
+        match problem.temperature {
+            Temperature::Value(_) => {}
+            Temperature::PerHead => tables.temperature = one_of(inputs.tables.temperature),
+            Temperature::PerRow => {
+                let first = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize;
+                let range = first + rows.start as usize..first + rows.end as usize;
+                tables.temperature = inputs.tables.temperature.map(|t| &t[range]);
+            }
+        }
+
+        // Dense inputs of one head: rows or one row, keys or one key.
+        let dense = |sizes: Broadcast| {
+            let [_, _, row, key] = sizes.0;
+            let row_count = if row == 1 { 1 } else { rows.len() as u32 };
+            let strides = sizes.strides();
+            let pairs: Vec<usize> = (0..row_count)
+                .flat_map(|r| (0..key).map(move |j| [b, h, if row == 1 { 0 } else { rows.start + r }, j]))
+                .map(|at| reference::dense_index(strides, at))
+                .collect();
+            (Broadcast([1, 1, row_count, key]), pairs)
+        };
+        let mut bias = None;
+        if let (Some((dtype, sizes)), Some(data)) = (problem.bias, inputs.bias) {
+            let (sizes, pairs) = dense(sizes);
+            bias = Some(pairs.into_iter().map(|at| data[at]).collect());
+            one.bias = Some((dtype, sizes));
+        }
+        let mut mask = None;
+        if let (Some((format, sizes)), Some(data)) = (problem.mask, inputs.mask) {
+            let (sizes, pairs) = dense(sizes);
+            let keeps = |at| u8::from(reference::mask_keeps(format, data, at));
+            mask = Some(pairs.into_iter().map(keeps).collect());
+            one.mask = Some((MaskFormat::Bytes, sizes));
+        }
+        one.stats = Stats::default();
+        Ok(Head { problem: one, q, k, v, bias, mask, tables })
+    }
+
+    /// Leaves out what comes after a stage. What is left are the scores of a simpler problem.
+    fn at(mut self, stage: ScoreStage) -> Result<Self> {
+        if matches!(stage, ScoreStage::Biased | ScoreStage::Probs) {
+            return Ok(self);
+        }
+        let p = &mut self.problem;
+        if matches!(p.length_scale, LengthScale::Ssmax | LengthScale::LogTrainLen { .. }) {
+            return Err(Error::KernelUnavailable {
+                kernel: Kernel::Naive.name(),
+                reason: "scores before the masks depend on how many keys the masks leave visible".to_owned(),
+            });
+        }
+        if stage == ScoreStage::Raw {
+            p.softcap = None;
+        }
+        (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi, p.sink) =
+            (false, None, false, None, None, false, Sink::None);
+        if !p.uses_positions() {
+            p.alignment = Alignment::default();
+        }
+        (self.bias, self.mask) = (None, None);
+        self.tables = TableData { temperature: self.tables.temperature, ..TableData::default() };
+        Ok(self)
+    }
+}

@@ -4,7 +4,7 @@
 //   j < kv_len(batch)                 (the rest may hold anything, NaN too)
 //   j <= i + causal_offset(batch)     (when CAUSAL)
 
-// No length or offset reaches beyond this, so that i + offset stays within i32.
+// No length reaches beyond this.
 const MAX_SEQ = 1073741824;
 
 fn valid_keys(b: u32) -> u32 {
@@ -18,7 +18,8 @@ fn valid_keys(b: u32) -> u32 {
 fn causal_offset(b: u32) -> i32 {
     if (CAUSAL_PER_BATCH) {
         let offset = table_i32(params.causal_offsets + params.first_batch + b);
-        return clamp(offset, -MAX_SEQ, MAX_SEQ);
+        // Beyond these an offset changes nothing more, and i + offset + 1 stays within i32.
+        return clamp(offset, -MAX_SEQ, MAX_SEQ - 1);
     }
     return params.causal_offset;
 }

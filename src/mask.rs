@@ -42,7 +42,26 @@ impl Causal {
     }
 }
 
-/// Beyond the largest length an offset changes nothing more, and within it `i + offset` cannot leave `i32`.
+/// Beyond the largest length an offset changes nothing more, and within it `i + offset + 1`, the number of keys that a row
+/// sees, cannot leave `i32`: row and offset are each at most 2^30 - 1.
 fn clamp_offset(offset: i64) -> i32 {
-    offset.clamp(-i64::from(MAX_SEQ), i64::from(MAX_SEQ)) as i32
+    let most = i64::from(MAX_SEQ) - 1;
+    offset.clamp(-most - 1, most) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_row_and_offset_stay_within_i32() {
+        for causal in [Causal::Offset(i32::MAX), Causal::Offset(i32::MIN), Causal::BottomRight] {
+            let offset = causal.offset(1, MAX_SEQ).unwrap();
+            let last_row = MAX_SEQ as i32 - 1;
+            assert!(last_row.checked_add(offset).and_then(|x| x.checked_add(1)).is_some(), "{causal:?}");
+        }
+        // Still "sees everything" and "sees nothing".
+        assert!(Causal::Offset(i32::MAX).offset(1, 1).unwrap() >= MAX_SEQ as i32 - 1);
+        assert!(Causal::Offset(i32::MIN).offset(1, 1).unwrap() <= -(MAX_SEQ as i32));
+    }
 }

@@ -6,8 +6,8 @@
 use std::io::Write;
 use std::sync::OnceLock;
 use wgpu_attention::{
-    Attention, BufferRef, Buffers, Error, Inputs, Outputs, Plan, PlanOptions, Problem, Shape, Stat, TableData,
-    Temperature, Tensor, headless, reference, reference::Bounded, wgpu,
+    Attention, BufferRef, Buffers, Error, Inputs, Outputs, Plan, PlanOptions, Problem, Shape, Stat,
+    TableData, Temperature, Tensor, headless, reference, reference::Bounded, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -162,8 +162,7 @@ impl Case {
         let kv_len = problem.kv_len.then(|| lens(&mut rng));
         let per_batch = problem.causal == Some(wgpu_attention::Causal::PerBatch);
         let (low, high) = (-i64::from(s.seq_q) - 2, i64::from(s.seq_k) + 2);
-        let causal_offset =
-            per_batch.then(|| (0..s.batch).map(|_| rng.range(low, high) as i32).collect());
+        let causal_offset = per_batch.then(|| (0..s.batch).map(|_| rng.range(low, high) as i32).collect());
         let temperatures = match problem.temperature {
             Temperature::PerHead => Some(u64::from(s.q_heads)),
             Temperature::PerRow => Some(s.rows()),
@@ -300,7 +299,12 @@ impl Guarded {
         let lead = self.lead as usize / 4;
         for (at, &word) in all.iter().enumerate() {
             if at < lead || at >= lead + self.words {
-                assert_eq!(word, GUARD, "{what}: word {at} outside of {lead}..{} was written", lead + self.words);
+                assert_eq!(
+                    word,
+                    GUARD,
+                    "{what}: word {at} outside of {lead}..{} was written",
+                    lead + self.words
+                );
             }
         }
         all[lead..lead + self.words].to_vec()
@@ -387,11 +391,19 @@ impl Bench {
             if inside {
                 assert_ne!(word, POISON, "{}: element {at} was not written", what("out"));
             } else {
-                assert_eq!(word, POISON, "{}: place {at}, which the layout leaves out, was written", what("out"));
+                assert_eq!(
+                    word,
+                    POISON,
+                    "{}: place {at}, which the layout leaves out, was written",
+                    what("out")
+                );
             }
         }
-        let out =
-            words.iter().zip(inside).map(|(&w, inside)| if inside { f32::from_bits(w) } else { 0.0 }).collect();
+        let out = words
+            .iter()
+            .zip(inside)
+            .map(|(&w, inside)| if inside { f32::from_bits(w) } else { 0.0 })
+            .collect();
         let stats = self.stats.as_ref().map(|s| s.read(gpu, &what("stats"))).unwrap_or_default();
         for (at, &word) in stats.iter().enumerate() {
             assert_ne!(word, POISON, "{}: element {at} was not written", what("stats"));

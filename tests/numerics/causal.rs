@@ -53,7 +53,10 @@ fn every_alignment_at_many_shapes() {
             Causal::Offset(sk as i32),
             Causal::Offset(-(sq as i32)),
         ] {
-            check_all(gpu, &Case::new(Problem::new(shape([1, 2, 1, sq, sk, 8, 8])).causal(causal).with_lse(), 2));
+            check_all(
+                gpu,
+                &Case::new(Problem::new(shape([1, 2, 1, sq, sk, 8, 8])).causal(causal).with_lse(), 2),
+            );
         }
     }
 }
@@ -76,7 +79,8 @@ fn offsets_from_the_device_are_clamped() {
     case.causal_offset = Some(vec![i32::MAX, i32::MIN, i32::MAX - 40, 5]);
     for kernel in Kernel::ALL {
         let plan = plan(gpu, &problem, &PlanOptions::kernel(kernel));
-        let bench = Bench::with_tables(gpu, &plan, &case, &[i32::MAX, i32::MIN, i32::MAX - 40, 5].map(|x| x as u32));
+        let bench =
+            Bench::with_tables(gpu, &plan, &case, &[i32::MAX, i32::MIN, i32::MAX - 40, 5].map(|x| x as u32));
         run_bench(gpu, &plan, &bench);
         crate::common::assert_right(gpu, &plan, &case, &case.truth(), &bench.read(gpu, &plan));
     }

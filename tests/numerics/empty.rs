@@ -59,7 +59,9 @@ fn no_keys_at_all() {
 fn nothing_to_compute() {
     let gpu = gpu!();
     let attention = Attention::new(&gpu.device);
-    for numbers in [[0, 2, 2, 3, 5, 8, 8], [2, 0, 0, 3, 5, 8, 8], [2, 2, 2, 0, 5, 8, 8], [0, 0, 0, 0, 0, 1, 1]] {
+    for numbers in
+        [[0, 2, 2, 3, 5, 8, 8], [2, 0, 0, 3, 5, 8, 8], [2, 2, 2, 0, 5, 8, 8], [0, 0, 0, 0, 0, 1, 1]]
+    {
         for kernel in Kernel::ALL {
             let case = Case::new(with_stats(Problem::new(shape(numbers))), 4);
             let options = PlanOptions::kernel(kernel);

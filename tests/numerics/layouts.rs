@@ -179,9 +179,9 @@ fn strided_out_writes_only_its_own_places() {
     let gpu = gpu!();
     let b = Layout::Bhsd;
     for out in [
-        strided(5, [1100, 31, 120, 3]),   // room between the numbers of a row
+        strided(5, [1100, 31, 120, 3]), // room between the numbers of a row
         strided(2, [9 * 17, 8, 17, 1]), // bshd with one place between positions
-        strided(0, [1, 2, 4, 36]),        // dims outermost
+        strided(0, [1, 2, 4, 36]),      // dims outermost
     ] {
         let problem = Problem::new(shape([2, 2, 2, 9, 35, 8, 8])).layouts(b, b, b, out);
         let case = Case::new(problem, 16);

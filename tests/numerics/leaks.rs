@@ -47,7 +47,8 @@ fn above_the_causal_diagonal() {
     let gpu = gpu!();
     let (sq, sk) = (35, 40);
     let offset = 5;
-    let clean = Case::new(with_stats(Problem::new(shape([1, 1, 1, sq, sk, 8, 8])).causal(Causal::BottomRight)), 2);
+    let clean =
+        Case::new(with_stats(Problem::new(shape([1, 1, 1, sq, sk, 8, 8])).causal(Causal::BottomRight)), 2);
     for (n, options) in all_paths().into_iter().enumerate() {
         let plan = plan(gpu, &clean.problem, &options);
         let want = run_plan(gpu, &plan, &clean);
@@ -82,7 +83,8 @@ fn a_bad_value_stays_in_its_column_head_and_batch() {
         let want = run(gpu, &clean, &options).out;
         let mut rng = Rng::new(3);
         for _ in 0..12 {
-            let (b, h, j, d) = (rng.below(2) as u32, rng.below(2) as u32, rng.below(40) as u32, rng.below(8) as u32);
+            let (b, h, j, d) =
+                (rng.below(2) as u32, rng.below(2) as u32, rng.below(40) as u32, rng.below(8) as u32);
             let mut case = clean.clone();
             case.set(Tensor::V, [b, h, j, d], rng.pick(&BAD));
             let got = run(gpu, &case, &options).out;
@@ -164,7 +166,11 @@ fn a_bad_temperature_stays_in_its_row() {
             crate::common::run_bench(gpu, &plan, &bench);
             let got = bench.read(gpu, &plan);
             for i in (0..18).filter(|&i| i != row) {
-                assert_eq!(got.out[i * 8..(i + 1) * 8], want.out[i * 8..(i + 1) * 8], "row {i}, {bad} in {row}");
+                assert_eq!(
+                    got.out[i * 8..(i + 1) * 8],
+                    want.out[i * 8..(i + 1) * 8],
+                    "row {i}, {bad} in {row}"
+                );
             }
         }
     }

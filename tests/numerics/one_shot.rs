@@ -15,10 +15,8 @@ fn with_every_option() {
     let case = Case::new(problem, 1).vacuous_above(1e-2);
     for kernel in Kernel::ALL {
         let options = PlanOptions::kernel(kernel);
-        let got = gpu
-            .attention
-            .run_with_blocking(&gpu.queue, &case.problem, &case.inputs(), &options)
-            .unwrap();
+        let got =
+            gpu.attention.run_with_blocking(&gpu.queue, &case.problem, &case.inputs(), &options).unwrap();
         let plan = gpu.attention.plan_with(&case.problem, &options).unwrap();
         assert_right(gpu, &plan, &case, &case.truth(), &got);
     }
@@ -72,10 +70,7 @@ fn wrong_inputs_are_typed_errors() {
     assert!(matches!(run(&plain, &ok.temperature(&[1.0])), Error::Unused { field: "temperature", .. }));
     let kv_len = plain.clone().with_kv_len();
     assert!(matches!(run(&kv_len, &ok), Error::Missing { field: "kv_len", .. }));
-    assert_eq!(
-        run(&kv_len, &ok.kv_len(&[8, 8])),
-        Error::Length { field: "kv_len", got: 2, expected: 1 }
-    );
+    assert_eq!(run(&kv_len, &ok.kv_len(&[8, 8])), Error::Length { field: "kv_len", got: 2, expected: 1 });
     assert!(matches!(run(&kv_len, &ok.kv_len(&[9])), Error::Value { field: "kv_len", .. }));
     let per_head = plain.clone().temperature(Temperature::PerHead);
     for bad in [0.0, -1.0, f32::NAN, f32::INFINITY] {

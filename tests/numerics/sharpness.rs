@@ -108,7 +108,8 @@ fn scale_zero_is_uniform_over_the_visible_keys() {
     let case = Case::new(problem().scale(Scale::Value(0.0)).causal(Causal::TopLeft), 7);
     for kernel in Kernel::ALL {
         let got = crate::common::check(gpu, &case, &PlanOptions::kernel(kernel));
-        for (row, (&lse, &entropy)) in got.lse.iter().flatten().zip(got.entropy.iter().flatten()).enumerate() {
+        for (row, (&lse, &entropy)) in got.lse.iter().flatten().zip(got.entropy.iter().flatten()).enumerate()
+        {
             let n = (row % 9 + 1) as f32;
             approx::assert_abs_diff_eq!(lse, n.ln(), epsilon = 2e-6);
             approx::assert_abs_diff_eq!(entropy, n.ln(), epsilon = 2e-6);

@@ -124,7 +124,8 @@ fn more_than_65535_workgroups() {
         let plan = gpu.attention.plan_with(&case.problem, &PlanOptions::kernel(kernel)).unwrap();
         let got = run_plan(gpu, &plan, &case);
         if kernel == Kernel::Tiled {
-            let groups: u64 = plan.slices().iter().map(|s| u64::from(s.workgroups[0][0] * s.workgroups[0][1])).sum();
+            let groups: u64 =
+                plan.slices().iter().map(|s| u64::from(s.workgroups[0][0] * s.workgroups[0][1])).sum();
             assert!(groups > 65535);
         }
         assert_eq!(got.out, case.v, "{kernel}");

@@ -41,7 +41,12 @@ fn lse_and_entropy_of_a_uniform_row_are_ln_n() {
             let got = check(gpu, &case, &PlanOptions::kernel(kernel));
             let ln = (n as f32).ln();
             for i in 0..4 {
-                approx::assert_relative_eq!(got.lse.as_ref().unwrap()[i], ln, epsilon = 1e-6, max_relative = 1e-6);
+                approx::assert_relative_eq!(
+                    got.lse.as_ref().unwrap()[i],
+                    ln,
+                    epsilon = 1e-6,
+                    max_relative = 1e-6
+                );
                 let entropy = got.entropy.as_ref().unwrap()[i];
                 approx::assert_relative_eq!(entropy, ln, epsilon = 1e-6, max_relative = 1e-6);
                 assert_eq!(got.row_max.as_ref().unwrap()[i], 0.0);
@@ -69,12 +74,16 @@ fn of_a_row_with_one_key() {
 fn entropy_stays_within_its_range() {
     let gpu = gpu!();
     for factor in [1.0, 30.0, 1000.0] {
-        let mut problem = Problem::new(shape([1, 2, 2, 33, 70, 8, 8])).scale(wgpu_attention::Scale::Value(factor));
+        let mut problem =
+            Problem::new(shape([1, 2, 2, 33, 70, 8, 8])).scale(wgpu_attention::Scale::Value(factor));
         problem.stats = Stats::ALL;
         let case = Case::new(problem, 4);
         for kernel in Kernel::ALL {
             for entropy in run(gpu, &case, &PlanOptions::kernel(kernel)).entropy.unwrap() {
-                assert!((0.0..=70f32.ln() + 1e-5).contains(&entropy), "{entropy} with scale {factor} in {kernel}");
+                assert!(
+                    (0.0..=70f32.ln() + 1e-5).contains(&entropy),
+                    "{entropy} with scale {factor} in {kernel}"
+                );
             }
         }
     }

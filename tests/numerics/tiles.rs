@@ -106,7 +106,11 @@ fn the_bounds_catch_small_errors() {
     for list in lists {
         let mut wrong = right.clone();
         list(&mut wrong).as_mut().unwrap()[11] += 3e-4;
-        assert!(!truth.compare(&wrong).passes(), "3e-4 off: {:?}", (truth.lse[11], truth.entropy[11], truth.row_max[11]));
+        assert!(
+            !truth.compare(&wrong).passes(),
+            "3e-4 off: {:?}",
+            (truth.lse[11], truth.entropy[11], truth.row_max[11])
+        );
         let mut wrong = right.clone();
         list(&mut wrong).as_mut().unwrap()[41] = f32::NAN;
         assert!(!truth.compare(&wrong).passes());

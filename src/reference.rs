@@ -52,16 +52,19 @@ pub struct Truth {
     pub row_max: Vec<Bounded>,
 }
 
-/// Whether query `i` of batch `b` sees key `j`.
+/// Whether query `i` of batch `b` sees key `j`. A batch for which a table has no entry sees nothing.
 pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, i, j]: [u32; 3]) -> bool {
     if let Some(lens) = inputs.tables.kv_len
-        && j >= lens[b as usize]
+        && lens.get(b as usize).is_none_or(|&len| j >= len)
     {
         return false;
     }
     let offset = match problem.causal {
         None => return true,
-        Some(Causal::PerBatch) => i64::from(inputs.tables.causal_offset.unwrap_or_default()[b as usize]),
+        Some(Causal::PerBatch) => match inputs.tables.causal_offset.unwrap_or_default().get(b as usize) {
+            Some(&offset) => i64::from(offset),
+            None => return false,
+        },
         Some(Causal::TopLeft) => 0,
         Some(Causal::Offset(offset)) => i64::from(offset),
         Some(Causal::BottomRight) => i64::from(problem.shape.seq_k) - i64::from(problem.shape.seq_q),

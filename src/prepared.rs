@@ -2,9 +2,10 @@
 
 use crate::attention::{Attention, Pipelines, binding};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Slice};
+use crate::plan::{Plan, Slice, Window};
 use crate::problem::Tensor;
 use crate::shader::params::Params;
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -137,18 +138,13 @@ impl Prepared {
         let plan = self.plan();
         self.check(buffers)?;
         let mut groups: Vec<wgpu::BindGroup> = Vec::new();
-        let mut bound: Vec<([crate::plan::Window; 4], usize)> = Vec::new();
+        let mut bound: HashMap<[Window; 4], usize> = HashMap::new();
         let mut group_of_slice = Vec::with_capacity(plan.slices().len());
         for slice in plan.slices() {
-            let known = bound.iter().rev().find(|(windows, _)| *windows == slice.windows);
-            let group = match known {
-                Some(&(_, group)) => group,
-                None => {
-                    groups.push(self.bind_group(buffers, slice));
-                    bound.push((slice.windows, groups.len() - 1));
-                    groups.len() - 1
-                }
-            };
+            let group = *bound.entry(slice.windows).or_insert_with(|| {
+                groups.push(self.bind_group(buffers, slice));
+                groups.len() - 1
+            });
             group_of_slice.push(group);
         }
         Ok(Bound { prepared: self.clone(), groups, group_of_slice })

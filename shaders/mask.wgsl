@@ -6,7 +6,7 @@
 //   j <= p                                                   (when CAUSAL; then max_distance is at most 0)
 //   the dense mask says so                                   (when MASK, see dense_mask_*.wgsl)
 
-// No length or offset reaches beyond this, so that i + offset stays within i32.
+// No length reaches beyond this.
 const MAX_SEQ = 1073741824;
 // Distances that stand for "unbounded".
 const NO_MIN = -2147483647 - 1;
@@ -24,7 +24,8 @@ fn valid_keys(b: u32) -> u32 {
 fn row_offset(b: u32) -> i32 {
     if (OFFSET_PER_BATCH) {
         let offset = table_i32(params.offsets + params.first_batch + b);
-        return clamp(offset, -MAX_SEQ, MAX_SEQ) + i32(params.first_row);
+        // Beyond these an offset changes nothing more, and position + 1 stays within i32.
+        return clamp(offset, -MAX_SEQ, MAX_SEQ - 1) + i32(params.first_row);
     }
     return params.offset + i32(params.first_row);
 }

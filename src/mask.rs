@@ -6,7 +6,7 @@ use crate::problem::MAX_SEQ;
 
 /// Where query `i` stands among the keys: at position `i + offset`.
 ///
-/// Causal masks, windows and ALiBi all count from that position. The two corners in use are the most confused
+/// Alignment masks, windows and ALiBi all count from that position. The two corners in use are the most confused
 /// option of the field, so there is no bare `causal = true`. With 2 queries and 5 keys, a causal mask is
 ///
 /// ```text
@@ -43,9 +43,28 @@ impl Alignment {
     }
 }
 
-/// Beyond the largest length an offset changes nothing more, and within it `i + offset` cannot leave `i32`.
+/// Beyond the largest length an offset changes nothing more, and within it `i + offset + 1`, the number of keys that a row
+/// sees, cannot leave `i32`: row and offset are each at most 2^30 - 1.
 fn clamp_offset(offset: i64) -> i32 {
-    offset.clamp(-i64::from(MAX_SEQ), i64::from(MAX_SEQ)) as i32
+    let most = i64::from(MAX_SEQ) - 1;
+    offset.clamp(-most - 1, most) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_row_and_offset_stay_within_i32() {
+        for alignment in [Alignment::Offset(i32::MAX), Alignment::Offset(i32::MIN), Alignment::BottomRight] {
+            let offset = alignment.offset(1, MAX_SEQ).unwrap();
+            let last_row = MAX_SEQ as i32 - 1;
+            assert!(last_row.checked_add(offset).and_then(|x| x.checked_add(1)).is_some(), "{alignment:?}");
+        }
+        // Still "sees everything" and "sees nothing".
+        assert!(Alignment::Offset(i32::MAX).offset(1, 1).unwrap() >= MAX_SEQ as i32 - 1);
+        assert!(Alignment::Offset(i32::MIN).offset(1, 1).unwrap() <= -(MAX_SEQ as i32));
+    }
 }
 
 /// A sliding window: the query at position `p` sees key `j` when `p - left <= j <= p + right`, or when

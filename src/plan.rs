@@ -107,8 +107,17 @@ impl Plan {
         };
         let tables = Tables::new(problem);
         let bindings = kernel.passes().iter().map(|pass| pass.bindings(&key).count()).max().unwrap_or(0);
+        // Sections are found by 32-bit indices, so that counts as a limit too.
+        let section_limit = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
         let stats_bytes = u64::from(key.stats.count()).saturating_mul(problem.shape.rows()).saturating_mul(4);
         let needs = [
+            (
+                "a workgroup",
+                "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+                1,
+                u64::from(caps.threads()),
+                "ask for a device that can run compute shaders",
+            ),
             (
                 "the bindings of this problem",
                 "max_storage_buffers_per_shader_stage",
@@ -120,14 +129,14 @@ impl Plan {
                 "the statistics of all rows",
                 "max_storage_buffer_binding_size",
                 stats_bytes,
-                caps.max_storage_buffer_binding_size,
+                section_limit,
                 "ask for fewer statistics, or call once for each batch",
             ),
             (
                 "the tables",
                 "max_storage_buffer_binding_size",
                 tables.bytes(),
-                caps.max_storage_buffer_binding_size,
+                section_limit,
                 "call once for each batch",
             ),
         ];
@@ -180,7 +189,7 @@ impl Plan {
             slices,
             tables,
             scratch_bytes: scratch * 4,
-            binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(4)),
+            binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(16)),
             uniform_alignment: u64::from(caps.min_uniform_buffer_offset_alignment.max(16)),
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::attention::{Attention, CompiledPass, Pipelines};
 use crate::error::{Error, Result};
+use crate::host::lost;
 use crate::kernel::Binding;
 use crate::plan::{Plan, Slice, Span};
 use crate::problem::Tensor;
@@ -439,9 +440,9 @@ pub(crate) async fn create_buffer(
     fill(&mut contents);
     let buffer = create(attention, label, size, usage, true).await?;
     {
-        let mut mapped = buffer
-            .get_mapped_range_mut(..)
-            .map_err(|_| Error::OutOfMemory { label: label.to_owned(), bytes })?;
+        // Memory was there, or create() would have said so. What is left is a device that is gone: it makes invalid buffers
+        // and reports nothing.
+        let mut mapped = buffer.get_mapped_range_mut(..).map_err(lost)?;
         mapped.slice(..bytes as usize).copy_from_slice(&contents);
     }
     buffer.unmap();

@@ -54,10 +54,8 @@ pub struct Truth {
     pub row_max: Vec<Bounded>,
 }
 
-/// Whether query `i` of head `h` of batch `b` sees key `j`: all masks, and no bias of -inf.
-///
-/// Indices must be within the problem's shape, and inputs must fit the problem ([`Inputs::check`]).
-pub fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, h, i, j]: [u32; 4]) -> bool {
+/// Whether query `i` of head `h` of batch `b` sees key `j`: all masks, and no bias of -inf. The inputs were checked.
+fn visible(problem: &Problem, inputs: &Inputs<'_>, [b, h, i, j]: [u32; 4]) -> bool {
     if !near(problem, inputs, [b, i, j]) {
         return false;
     }

@@ -14,6 +14,10 @@ use crate::shader::params::{self, Params};
 /// More dispatches than this are refused: a plan would not be small any more.
 const MAX_SLICES: u64 = 1 << 16;
 
+/// Workgroups in one dimension that are made use of: what WebGPU promises. Devices that have more gain nothing, and so the
+/// number of a workgroup, folding included, stays within 32 bits.
+const MAX_WORKGROUPS: u32 = 65535;
+
 /// The part of a tensor that a slice binds, in elements of its buffer (bits, for a mask of bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
@@ -65,21 +69,11 @@ impl<'a> Slicer<'a> {
             return Ok((Vec::new(), 0));
         }
         let size = self.size()?;
-        let counts = [(shape.batch, size.batches), (shape.q_heads, size.heads), (shape.seq_q, size.rows)];
-        let number: u64 =
-            counts.iter().map(|&(all, part)| u64::from(all.div_ceil(part))).fold(1, u64::saturating_mul);
+        let number = self.number(size);
         if number > MAX_SLICES {
-            return Err(Error::LimitExceeded {
-                what: format!("this problem, in {number} dispatches"),
-                limit: "max_storage_buffer_binding_size",
-                needed: Tensor::ALL
-                    .iter()
-                    .map(|&t| self.bytes(t, self.views[t as usize].extent()))
-                    .max()
-                    .unwrap_or(0),
-                available: self.caps.max_storage_buffer_binding_size,
-                advice: "ask for a device with larger limits (helpful_limits), or call once for each batch",
-            });
+            let what = format!("this problem, which would otherwise be cut into {number} dispatches,");
+            let advice = "ask for a device with larger limits (helpful_limits), or call once for each batch";
+            return Err(self.refusal(self.all(), what, advice));
         }
 
         let whole = self.fits_whole();
@@ -101,19 +95,42 @@ impl<'a> Slicer<'a> {
         Ok((slices, scratch))
     }
 
+    /// The box that is the whole problem.
+    fn all(&self) -> Extent {
+        let shape = &self.problem.shape;
+        Extent { batches: shape.batch, heads: shape.q_heads, rows: shape.seq_q }
+    }
+
+    /// How many boxes of a size the problem is.
+    fn number(&self, size: Extent) -> u64 {
+        let all = self.all();
+        [(all.batches, size.batches), (all.heads, size.heads), (all.rows, size.rows)]
+            .iter()
+            .map(|&(all, part)| u64::from(all.div_ceil(part.max(1))))
+            .fold(1, u64::saturating_mul)
+    }
+
     /// The largest box, by halving, that the device can take.
     fn size(&self) -> Result<Extent> {
-        let shape = &self.problem.shape;
-        let group = shape.group();
+        let group = self.problem.shape.group();
         let step = self.row_step();
-        let mut size = Extent { batches: shape.batch, heads: shape.q_heads, rows: shape.seq_q };
+        let mut size = self.all();
         while !(self.binds(size) && self.counts(size)) {
             if !self.halve(&mut size, group, step) {
-                return Err(self.refusal(size));
+                let what = "the smallest part of this problem, one tile of rows of one head,".to_owned();
+                let advice = "ask for a device with larger limits (helpful_limits), or split the keys over several calls";
+                return Err(self.refusal(size, what, advice));
             }
         }
-        // The time that a dispatch takes is a wish, not a limit: where nothing is left to cut it is let be.
-        while self.flops(size) > self.caps.flops_per_dispatch() && self.halve(&mut size, group, step) {}
+        // The time that a dispatch takes is a wish, not a limit: where nothing is left to cut, or the plan would
+        // grow too large, it is let be.
+        while self.flops(size) > self.caps.flops_per_dispatch() {
+            let mut smaller = size;
+            if !self.halve(&mut smaller, group, step) || self.number(smaller) > MAX_SLICES {
+                break;
+            }
+            size = smaller;
+        }
         Ok(size)
     }
 
@@ -167,11 +184,30 @@ impl<'a> Slicer<'a> {
             .saturating_add(1)
     }
 
-    /// Elements of a tensor to the alignment of a binding: a span may start this much before the first element
-    /// it needs.
+    /// Elements of a tensor to the alignment of a binding.
     fn alignment(&self, tensor: Tensor) -> u64 {
         let bytes = u64::from(self.caps.min_storage_buffer_offset_alignment.max(16));
         bytes * 8 / u64::from(self.problem.bits(tensor))
+    }
+
+    /// How many elements before the first one that it needs a span may have to start, because bindings start at
+    /// multiples of the alignment: none where all boxes of this size start at such multiples.
+    fn slack(&self, tensor: Tensor, size: Extent) -> u64 {
+        let (all, alignment) = (self.all(), self.alignment(tensor));
+        let t = self.views[tensor as usize].strides();
+        let (heads, rows) = self.heads_and_rows(tensor, size);
+        // From one box to the next; a direction that is not cut moves nothing.
+        let moves = [
+            (size.batches < all.batches, size.batches, t.batch),
+            (size.heads < all.heads, heads, t.head),
+            (!tensor.is_kv() && size.rows < all.rows, rows, t.seq),
+        ];
+        let start = gcd(alignment, t.offset);
+        let common = moves.iter().filter(|m| m.0).fold(start, |common, &(_, n, step)| {
+            // Only the remainder counts, and it keeps the product small.
+            gcd(common, u64::from(n) % common * (step % common))
+        });
+        alignment - common
     }
 
     /// Elements of a tensor in one binding. Indices are 32-bit, so that counts as a limit too.
@@ -185,14 +221,23 @@ impl<'a> Slicer<'a> {
         elements.saturating_mul(self.problem.bits(tensor).into()).div_ceil(32).saturating_mul(4)
     }
 
+    /// Elements of the score matrix: its threads are counted in 32 bits, with room for those that are in vain.
     fn scratch_limit(&self) -> u64 {
         (self.caps.max_storage_buffer_binding_size / 4).min(1 << 31)
     }
 
     fn binds(&self, size: Extent) -> bool {
-        let tensors = self.fits_whole()
-            || Tensor::ALL.iter().all(|&t| self.reach(t, size) + self.alignment(t) <= self.limit(t));
+        let tensors =
+            self.fits_whole() || Tensor::ALL.iter().all(|&t| self.reach_aligned(t, size) <= self.limit(t));
         tensors && self.scratch(size) <= self.scratch_limit()
+    }
+
+    /// The most elements that a span of a box of this size may have.
+    fn reach_aligned(&self, tensor: Tensor, size: Extent) -> u64 {
+        match self.reach(tensor, size) {
+            0 => 0,
+            reach => reach.saturating_add(self.slack(tensor, size)),
+        }
     }
 
     fn fits_whole(&self) -> bool {
@@ -201,10 +246,12 @@ impl<'a> Slicer<'a> {
 
     /// Whether the workgroups of every entry point can be folded into two dimensions.
     fn counts(&self, size: Extent) -> bool {
-        let most = u64::from(self.caps.max_compute_workgroups_per_dimension);
-        // Workgroup numbers are 32-bit, and folding may round up by less than one row of workgroups.
-        let most = (most * most).min(u64::from(u32::MAX) - most);
-        self.workgroups(size).iter().all(|&n| n <= most)
+        let most = self.per_dimension();
+        self.workgroups(size).iter().all(|&n| n <= most * most)
+    }
+
+    fn per_dimension(&self) -> u64 {
+        self.caps.max_compute_workgroups_per_dimension.min(MAX_WORKGROUPS).into()
     }
 
     /// Workgroups of each entry point.
@@ -246,19 +293,39 @@ impl<'a> Slicer<'a> {
             .fold(per_pair, |n, &s| n.saturating_mul(s.into()))
     }
 
-    fn refusal(&self, size: Extent) -> Error {
-        let (name, needed) = Tensor::ALL
+    /// The limit that a box of this size does not fit.
+    fn refusal(&self, size: Extent, what: String, advice: &'static str) -> Error {
+        if self.binds(size) {
+            let groups = self.workgroups(size).into_iter().max().unwrap_or(0);
+            return Error::LimitExceeded {
+                what,
+                limit: "max_compute_workgroups_per_dimension",
+                // Two dimensions are in use.
+                needed: groups.isqrt() + u64::from(!is_square(groups)),
+                available: self.per_dimension(),
+                advice,
+            };
+        }
+        let (name, needed, available) = Tensor::ALL
             .iter()
-            .map(|&t| (t.name(), self.bytes(t, self.reach(t, size) + self.alignment(t))))
-            .chain([("scores (naive kernel)", self.scratch(size).saturating_mul(4))])
-            .max_by_key(|&(_, n)| n)
-            .unwrap_or(("q", 0));
+            .map(|&t| {
+                let bytes = |elements| self.bytes(t, elements);
+                (t.name(), bytes(self.reach_aligned(t, size)), bytes(self.limit(t)))
+            })
+            .chain([(
+                "scores (naive kernel)",
+                self.scratch(size).saturating_mul(4),
+                self.scratch_limit() * 4,
+            )])
+            .filter(|&(_, needed, available)| needed > available)
+            .max_by_key(|&(_, needed, _)| needed)
+            .unwrap_or(("q", 0, self.caps.max_storage_buffer_binding_size));
         Error::LimitExceeded {
-            what: format!("{name} of one head"),
+            what: format!("{name} of {what}"),
             limit: "max_storage_buffer_binding_size",
             needed,
-            available: self.caps.max_storage_buffer_binding_size,
-            advice: "ask for a device with larger limits (helpful_limits), or split the keys over several calls",
+            available,
+            advice,
         }
     }
 
@@ -329,11 +396,24 @@ impl<'a> Slicer<'a> {
 
     /// Workgroups in x and y, as even as can be so that few are in vain.
     fn fold(&self, number: u64) -> [u32; 2] {
-        let most = u64::from(self.caps.max_compute_workgroups_per_dimension.max(1));
+        let most = self.per_dimension().max(1);
         let y = number.div_ceil(most).max(1);
         let x = number.div_ceil(y);
         [x as u32, y as u32]
     }
+}
+
+/// Greatest common divisor; gcd(a, 0) = a.
+fn gcd(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn is_square(n: u64) -> bool {
+    n.isqrt() * n.isqrt() == n
 }
 
 fn steps(all: u32, part: u32) -> impl Iterator<Item = u32> {

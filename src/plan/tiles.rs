@@ -39,7 +39,7 @@ pub struct OutShape {
 impl OutShape {
     /// vec4 registers that hold a thread's share of the output.
     pub fn out_registers(&self) -> u32 {
-        4 * self.out_row_groups * self.out_columns_per_thread
+        self.out_row_groups.saturating_mul(self.out_columns_per_thread).saturating_mul(4)
     }
 }
 
@@ -48,20 +48,21 @@ const MAX_OUT_REGISTERS: u32 = 16;
 
 const VEC4: u32 = 16; // bytes
 
+/// Saturating throughout, so that sizes that no plan would accept give large numbers and not a panic.
 impl Tiles {
     /// Query rows of a workgroup.
     pub fn rows(&self) -> u32 {
-        4 * self.row_groups
+        self.row_groups.saturating_mul(4)
     }
 
     /// Threads that share a row group, each with its own keys.
     pub fn key_lanes(&self) -> u32 {
-        self.threads / self.row_groups
+        self.threads.checked_div(self.row_groups).unwrap_or(0)
     }
 
     /// Keys of a tile.
     pub fn keys(&self) -> u32 {
-        self.key_lanes() * self.keys_per_thread
+        self.key_lanes().saturating_mul(self.keys_per_thread)
     }
 
     /// Keys of v between two barriers.
@@ -71,45 +72,49 @@ impl Tiles {
 
     /// How the threads share out the columns of v.
     pub fn shape(&self, head_dim_v: u32) -> OutShape {
-        let dim4 = head_dim_v.div_ceil(4);
-        let widest = (MAX_OUT_REGISTERS / 4 * self.threads / self.row_groups).max(1);
+        let dim4 = head_dim_v.div_ceil(4).max(1);
+        let threads = self.threads.max(1);
+        let row_groups = self.row_groups.clamp(1, threads);
+        let widest = (threads / row_groups).saturating_mul(MAX_OUT_REGISTERS / 4);
         let v_blocks = dim4.div_ceil(widest);
         let v_block = dim4.div_ceil(v_blocks);
         let mut best = None;
-        let mut out_columns = self.threads / self.row_groups;
-        while out_columns <= self.threads {
+        let mut next = Some(threads / row_groups);
+        while let Some(out_columns) = next.filter(|&n| n <= threads) {
             let shape = OutShape {
                 v_blocks,
                 v_block,
                 out_columns,
                 out_columns_per_thread: v_block.div_ceil(out_columns),
-                out_row_groups: self.row_groups * out_columns / self.threads,
+                // At most row_groups, because out_columns is at most threads.
+                out_row_groups: (u64::from(row_groups) * u64::from(out_columns) / u64::from(threads)) as u32,
             };
             // Fewest multiplications first, then fewest loads for each of them; wider rows where equal.
-            let cost = (shape.out_registers(), shape.out_columns_per_thread + shape.out_row_groups);
+            let loads = shape.out_columns_per_thread.saturating_add(shape.out_row_groups);
+            let cost = (shape.out_registers(), loads);
             if best.is_none_or(|(least, _)| cost <= least) {
                 best = Some((cost, shape));
             }
-            out_columns *= 2;
+            next = out_columns.checked_mul(2);
         }
         // The loop runs at least once, because threads >= threads / row_groups.
         best.map(|(_, shape)| shape).unwrap_or(OutShape {
             v_blocks,
             v_block,
-            out_columns: self.threads,
-            out_columns_per_thread: v_block.div_ceil(self.threads),
-            out_row_groups: self.row_groups,
+            out_columns: threads,
+            out_columns_per_thread: v_block.div_ceil(threads),
+            out_row_groups: row_groups,
         })
     }
 
     /// vec4s of the shared pool. It holds staged q and k while scores are computed, then the weights and staged
     /// v: never both.
     pub(crate) fn pool(&self, head_dim_v: u32) -> u32 {
-        let q_stage = 4 * self.dim_chunk * self.row_groups;
-        let k_stage = self.keys() * (self.dim_chunk + 1);
-        let weights = self.keys() * self.row_groups;
-        let v_stage = self.v_chunk * self.shape(head_dim_v).v_block;
-        (q_stage + k_stage).max(weights + v_stage)
+        let q_stage = self.rows().saturating_mul(self.dim_chunk);
+        let k_stage = self.keys().saturating_mul(self.dim_chunk.saturating_add(1));
+        let weights = self.keys().saturating_mul(self.row_groups);
+        let v_stage = self.v_chunk.saturating_mul(self.shape(head_dim_v).v_block);
+        q_stage.saturating_add(k_stage).max(weights.saturating_add(v_stage))
     }
 
     /// Bytes of workgroup memory: one line for each array of `shaders/tiled.wgsl`.
@@ -233,7 +238,7 @@ impl fmt::Display for Tiles {
             self.rows(),
             self.keys(),
             self.threads,
-            4 * self.dim_chunk,
+            self.dim_chunk.saturating_mul(4),
             match self.v_chunk {
                 0 => "direct".to_owned(),
                 n => format!("by {n}"),

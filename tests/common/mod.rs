@@ -1,0 +1,543 @@
+//! What the tests on a device share: one adapter for each test binary, seeded data, guarded memory, and reports that say enough
+//! to repeat a failure.
+
+#![allow(dead_code)] // each test binary uses its own part of it
+
+use std::io::Write;
+use std::sync::OnceLock;
+use wgpu_attention::{
+    Attention, BufferRef, Buffers, Error, Inputs, Outputs, Plan, PlanOptions, Problem, Shape, Stat,
+    TableData, Temperature, Tensor, headless, reference, reference::Bounded, wgpu,
+};
+
+/// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
+const ALLOW_NO_ADAPTER: &str = "WGPU_ATTENTION_ALLOW_NO_ADAPTER";
+
+/// The adapter of this test binary, and one `Attention` on it so that tests share compiled variants.
+pub struct Gpu {
+    pub adapter: wgpu::Adapter,
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    pub attention: Attention,
+    /// Name, driver and back end.
+    pub name: String,
+}
+
+/// The device, or an early return from a test that is allowed to be skipped.
+#[macro_export]
+macro_rules! gpu {
+    () => {
+        match $crate::common::gpu() {
+            Some(gpu) => gpu,
+            None => return,
+        }
+    };
+}
+
+/// The device of this test binary; `None` only where the environment allows a run without one.
+pub fn gpu() -> Option<&'static Gpu> {
+    static GPU: OnceLock<Result<Gpu, String>> = OnceLock::new();
+    match GPU.get_or_init(open) {
+        Ok(gpu) => Some(gpu),
+        Err(why) if std::env::var(ALLOW_NO_ADAPTER).as_deref() == Ok("1") => {
+            say(&format!("SKIPPED for want of an adapter: {} ({why})", test_name()));
+            None
+        }
+        Err(why) => panic!(
+            "this test needs a graphics adapter and there is none: {why}.\n\
+             A software one will do; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers libvulkan1\n\
+             To run only the tests that need none, set {ALLOW_NO_ADAPTER}=1."
+        ),
+    }
+}
+
+fn open() -> Result<Gpu, String> {
+    let headless::Gpu { adapter, device, queue } =
+        headless::open_blocking(&headless::Options::default()).map_err(|e| e.to_string())?;
+    let info = adapter.get_info();
+    if info.backend == wgpu::Backend::Noop {
+        return Err("only wgpu's noop back end was found, which computes nothing".to_owned());
+    }
+    let name = format!("{} ({} {}, {})", info.name, info.driver, info.driver_info, info.backend);
+    say(&format!("adapter: {name}"));
+    let attention = Attention::new(&device);
+    Ok(Gpu { adapter, device, queue, attention, name })
+}
+
+/// The name of the running test.
+pub fn test_name() -> String {
+    std::thread::current().name().unwrap_or("a test").to_owned()
+}
+
+/// Prints past libtest's capture, so that skips and adapters are seen in passing runs too.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+// ---- random numbers -----------------------------------------------------------------------------------------
+
+/// SplitMix64: small, seeded, the same on every platform.
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Rng(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One of `0..n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// Any in a range, both ends included.
+    pub fn range(&mut self, low: i64, high: i64) -> i64 {
+        low + self.below((high - low + 1) as u64) as i64
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    pub fn chance(&mut self, p: f64) -> bool {
+        self.unit() < p
+    }
+
+    /// Near enough to a standard normal: variance 1, tails to 4.2.
+    pub fn normal(&mut self) -> f32 {
+        ((0..6).map(|_| self.unit()).sum::<f64>() - 3.0) as f32 * std::f32::consts::SQRT_2
+    }
+
+    pub fn normals(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.normal()).collect()
+    }
+}
+
+// ---- cases --------------------------------------------------------------------------------------------------
+
+/// A problem with its inputs.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub problem: Problem,
+    pub seed: u64,
+    pub q: Vec<f32>,
+    pub k: Vec<f32>,
+    pub v: Vec<f32>,
+    pub kv_len: Option<Vec<u32>>,
+    pub causal_offset: Option<Vec<i32>>,
+    pub temperature: Option<Vec<f32>>,
+    /// A bound on out's error above this share of the largest |v| would show nothing, and fails the test.
+    pub vacuous: f64,
+}
+
+impl Case {
+    /// Normally distributed q, k, v and, where the problem reads tables, random lengths (any from 0 to all), offsets and
+    /// temperatures. What a strided layout leaves out is NaN.
+    pub fn new(problem: Problem, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut fill = |tensor| {
+            let view = problem.view(tensor).expect("a view");
+            let mut data = vec![f32::NAN; view.extent() as usize];
+            for at in indices(&problem, tensor) {
+                data[view.index(at) as usize] = rng.normal();
+            }
+            data
+        };
+        let (q, k, v) = (fill(Tensor::Q), fill(Tensor::K), fill(Tensor::V));
+        let s = problem.shape;
+        let lens = |rng: &mut Rng| (0..s.batch).map(|_| rng.range(0, s.seq_k.into()) as u32).collect();
+        let kv_len = problem.kv_len.then(|| lens(&mut rng));
+        let per_batch = problem.alignment == wgpu_attention::Alignment::PerBatch;
+        let (low, high) = (-i64::from(s.seq_q) - 2, i64::from(s.seq_k) + 2);
+        let causal_offset = per_batch.then(|| (0..s.batch).map(|_| rng.range(low, high) as i32).collect());
+        let temperatures = match problem.temperature {
+            Temperature::PerHead => Some(u64::from(s.q_heads)),
+            Temperature::PerRow => Some(s.rows()),
+            _ => None,
+        };
+        let temperature =
+            temperatures.map(|n| (0..n).map(|_| 10f64.powf(rng.unit() * 2.0 - 1.0) as f32).collect());
+        Case { problem, seed, q, k, v, kv_len, causal_offset, temperature, vacuous: 1e-3 }
+    }
+
+    /// Accepts a weaker proof: for sharp softmaxes, whose weights f32 knows only so well.
+    pub fn vacuous_above(mut self, share: f64) -> Self {
+        self.vacuous = share;
+        self
+    }
+
+    pub fn inputs(&self) -> Inputs<'_> {
+        let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
+        inputs.tables = self.tables();
+        inputs
+    }
+
+    pub fn tables(&self) -> TableData<'_> {
+        TableData {
+            kv_len: self.kv_len.as_deref(),
+            causal_offset: self.causal_offset.as_deref(),
+            temperature: self.temperature.as_deref(),
+            ..TableData::default()
+        }
+    }
+
+    pub fn truth(&self) -> reference::Truth {
+        reference::truth(&self.problem, &self.inputs()).expect("the reference")
+    }
+
+    /// Sets one number of a tensor.
+    pub fn set(&mut self, tensor: Tensor, at: [u32; 4], x: f32) {
+        let at = self.problem.view(tensor).expect("a view").index(at) as usize;
+        match tensor {
+            Tensor::Q => self.q[at] = x,
+            Tensor::K => self.k[at] = x,
+            Tensor::V => self.v[at] = x,
+            _ => unreachable!("not an input of every problem"),
+        }
+    }
+
+    /// Sets every number of a tensor from its (batch, head, seq, dim).
+    pub fn fill(&mut self, tensor: Tensor, f: impl Fn([u32; 4]) -> f32) {
+        for at in indices(&self.problem, tensor) {
+            self.set(tensor, at, f(at));
+        }
+    }
+}
+
+/// All (batch, head, seq, dim) of a tensor, in that order.
+pub fn indices(problem: &Problem, tensor: Tensor) -> Vec<[u32; 4]> {
+    let [b, h, s, d] = problem.view(tensor).expect("a view").sizes();
+    let mut all = Vec::new();
+    for b in 0..b {
+        for h in 0..h {
+            for s in 0..s {
+                all.extend((0..d).map(|d| [b, h, s, d]));
+            }
+        }
+    }
+    all
+}
+
+/// (batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v).
+pub fn shape(numbers: [u32; 7]) -> Shape {
+    let [batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v] = numbers;
+    Shape { batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v }
+}
+
+/// Sets or clears a causal mask.
+pub fn set_causal(problem: &mut Problem, causal: Option<wgpu_attention::Alignment>) {
+    problem.causal = causal.is_some();
+    problem.alignment = causal.unwrap_or_default();
+}
+
+// ---- guarded memory -----------------------------------------------------------------------------------------
+
+/// NaN bits that fill outputs before a call: an element that still has them was not written.
+pub const POISON: u32 = 0xffc0_dead;
+/// NaN bits before and after every binding.
+pub const GUARD: u32 = 0x7fc0_beef;
+/// Words after a binding.
+const TAIL: usize = 64;
+
+/// A buffer with guard words on both sides of what is bound.
+pub struct Guarded {
+    pub buffer: wgpu::Buffer,
+    pub lead: u64,
+    pub words: usize,
+}
+
+impl Guarded {
+    pub fn new(gpu: &Gpu, label: &str, words: &[u32]) -> Self {
+        Self::between(gpu, label, words, u64::from(alignment(gpu)), TAIL)
+    }
+
+    /// Exactly as long as it has to be, with nothing around it.
+    pub fn exact(gpu: &Gpu, label: &str, words: &[u32]) -> Self {
+        Self::between(gpu, label, words, 0, 0)
+    }
+
+    fn between(gpu: &Gpu, label: &str, words: &[u32], lead: u64, tail: usize) -> Self {
+        let mut all = vec![GUARD; lead as usize / 4];
+        all.extend_from_slice(words);
+        all.extend(std::iter::repeat_n(GUARD, tail));
+        if all.is_empty() {
+            all.push(GUARD); // no buffer is empty
+        }
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let size = 4 * all.len() as u64;
+        let buffer = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        gpu.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&all));
+        Guarded { buffer, lead, words: words.len() }
+    }
+
+    pub fn floats(gpu: &Gpu, label: &str, numbers: &[f32]) -> Self {
+        Self::new(gpu, label, bytemuck::cast_slice(numbers))
+    }
+
+    pub fn poisoned(gpu: &Gpu, label: &str, bytes: u64) -> Self {
+        Self::new(gpu, label, &vec![POISON; bytes as usize / 4])
+    }
+
+    pub fn at(&self) -> BufferRef<'_> {
+        BufferRef { buffer: &self.buffer, offset: self.lead }
+    }
+
+    /// The words between the guards, after checking these.
+    pub fn read(&self, gpu: &Gpu, what: &str) -> Vec<u32> {
+        let all = read_words(gpu, &self.buffer);
+        let lead = self.lead as usize / 4;
+        for (at, &word) in all.iter().enumerate() {
+            if at < lead || at >= lead + self.words {
+                assert_eq!(
+                    word,
+                    GUARD,
+                    "{what}: word {at} outside of {lead}..{} was written",
+                    lead + self.words
+                );
+            }
+        }
+        all[lead..lead + self.words].to_vec()
+    }
+}
+
+/// Bytes at whose multiples the device binds storage buffers.
+pub fn alignment(gpu: &Gpu) -> u32 {
+    gpu.device.limits().min_storage_buffer_offset_alignment.max(16)
+}
+
+/// All of a buffer, once everything submitted is done.
+pub fn read_words(gpu: &Gpu, buffer: &wgpu::Buffer) -> Vec<u32> {
+    let staging = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some("test readback"),
+        size: buffer.size(),
+        usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    });
+    let mut encoder = encoder(gpu);
+    encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
+    let submission = gpu.queue.submit([encoder.finish()]);
+    staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("mapping for the readback"));
+    gpu.device
+        .poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
+        .expect("waiting for the device");
+    let bytes = staging.get_mapped_range(..).expect("a mapped range").to_vec();
+    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+pub fn encoder(gpu: &Gpu) -> wgpu::CommandEncoder {
+    gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("test") })
+}
+
+/// The buffers of a case, guarded and poisoned.
+pub struct Bench {
+    pub q: Guarded,
+    pub k: Guarded,
+    pub v: Guarded,
+    pub out: Guarded,
+    pub stats: Option<Guarded>,
+    pub tables: Option<Guarded>,
+}
+
+impl Bench {
+    pub fn new(gpu: &Gpu, plan: &Plan, case: &Case) -> Self {
+        let words = plan.tables().pack(&case.problem, &case.tables()).expect("the tables");
+        Self::with_tables(gpu, plan, case, &words)
+    }
+
+    /// With table contents of the device's own, which nobody has checked.
+    pub fn with_tables(gpu: &Gpu, plan: &Plan, case: &Case, tables: &[u32]) -> Self {
+        Bench {
+            q: Guarded::floats(gpu, "q", &case.q),
+            k: Guarded::floats(gpu, "k", &case.k),
+            v: Guarded::floats(gpu, "v", &case.v),
+            out: Guarded::poisoned(gpu, "out", plan.tensor_bytes(Tensor::Out)),
+            stats: (plan.stats_bytes() > 0).then(|| Guarded::poisoned(gpu, "stats", plan.stats_bytes())),
+            tables: (!tables.is_empty()).then(|| Guarded::new(gpu, "tables", tables)),
+        }
+    }
+
+    pub fn buffers(&self) -> Buffers<'_> {
+        let mut buffers = Buffers::new(self.q.at(), self.k.at(), self.v.at(), self.out.at());
+        if let Some(stats) = &self.stats {
+            buffers = buffers.stats(stats.at());
+        }
+        if let Some(tables) = &self.tables {
+            buffers = buffers.tables(tables.at());
+        }
+        buffers
+    }
+
+    /// The results, after checking that all of them were written and nothing else was.
+    pub fn read(&self, gpu: &Gpu, plan: &Plan) -> Outputs {
+        let what = |name: &str| format!("{} on {}: {name} of\n{plan}", test_name(), gpu.name);
+        let words = self.out.read(gpu, &what("out"));
+        let view = plan.problem().view(Tensor::Out).expect("a view");
+        let mut inside = vec![false; words.len()];
+        for at in indices(plan.problem(), Tensor::Out) {
+            inside[view.index(at) as usize] = true;
+        }
+        for (at, (&word, &inside)) in words.iter().zip(&inside).enumerate() {
+            if inside {
+                assert_ne!(word, POISON, "{}: element {at} was not written", what("out"));
+            } else {
+                assert_eq!(
+                    word,
+                    POISON,
+                    "{}: place {at}, which the layout leaves out, was written",
+                    what("out")
+                );
+            }
+        }
+        let out = words
+            .iter()
+            .zip(inside)
+            .map(|(&w, inside)| if inside { f32::from_bits(w) } else { 0.0 })
+            .collect();
+        let stats = self.stats.as_ref().map(|s| s.read(gpu, &what("stats"))).unwrap_or_default();
+        for (at, &word) in stats.iter().enumerate() {
+            assert_ne!(word, POISON, "{}: element {at} was not written", what("stats"));
+        }
+        let stat = |stat| {
+            let range = plan.stats_range(stat)?;
+            let words = &stats[range.start as usize / 4..range.end as usize / 4];
+            Some(words.iter().map(|&w| f32::from_bits(w)).collect())
+        };
+        for (name, guarded) in [("q", &self.q), ("k", &self.k), ("v", &self.v)] {
+            guarded.read(gpu, &what(name));
+        }
+        Outputs { out, lse: stat(Stat::Lse), entropy: stat(Stat::Entropy), row_max: stat(Stat::RowMax) }
+    }
+}
+
+// ---- running and comparing ----------------------------------------------------------------------------------
+
+/// Runs a plan in guarded memory.
+pub fn run_plan(gpu: &Gpu, plan: &Plan, case: &Case) -> Outputs {
+    let bench = Bench::new(gpu, plan, case);
+    run_bench(gpu, plan, &bench);
+    bench.read(gpu, plan)
+}
+
+/// Runs a plan on buffers that are there.
+pub fn run_bench(gpu: &Gpu, plan: &Plan, bench: &Bench) {
+    let prepared = gpu.attention.prepare_blocking(plan).unwrap_or_else(|e| panic!("preparing\n{plan}\n{e}"));
+    let mut encoder = encoder(gpu);
+    prepared.encode(&mut encoder, &bench.buffers()).expect("binding");
+    gpu.queue.submit([encoder.finish()]);
+}
+
+pub fn plan(gpu: &Gpu, problem: &Problem, options: &PlanOptions) -> Plan {
+    gpu.attention.plan_with(problem, options).unwrap_or_else(|e| panic!("planning {problem:?}: {e}"))
+}
+
+/// Runs a case in guarded memory, with no comparison.
+pub fn run(gpu: &Gpu, case: &Case, options: &PlanOptions) -> Outputs {
+    run_plan(gpu, &plan(gpu, &case.problem, options), case)
+}
+
+/// Runs a case and compares every number with float64.
+pub fn check(gpu: &Gpu, case: &Case, options: &PlanOptions) -> Outputs {
+    let plan = plan(gpu, &case.problem, options);
+    let got = run_plan(gpu, &plan, case);
+    assert_right(gpu, &plan, case, &case.truth(), &got);
+    got
+}
+
+/// [`check`] with every kernel.
+pub fn check_all(gpu: &Gpu, case: &Case) {
+    for kernel in wgpu_attention::Kernel::ALL {
+        check(gpu, case, &PlanOptions::kernel(kernel));
+    }
+}
+
+/// Compares every number with float64, each within its own bound, and refuses bounds that show nothing.
+pub fn assert_right(gpu: &Gpu, plan: &Plan, case: &Case, truth: &reference::Truth, got: &Outputs) {
+    let head = || format!("{}, seed {}, on {}\n{plan}\n{:?}", test_name(), case.seed, gpu.name, case.problem);
+    let largest = case.v.iter().filter(|v| v.is_finite()).fold(0f32, |m, v| m.max(v.abs()));
+    let loosest = truth.out.iter().fold(0f64, |m, x| m.max(x.bound)) / f64::from(largest.max(1e-30));
+    assert!(
+        loosest <= case.vacuous,
+        "{}\nthe bound is {loosest:e} of the largest |v|, which shows nothing",
+        head()
+    );
+    let s = &case.problem.shape;
+    let row = |at: usize| {
+        let (i, rest) = (at as u64 % u64::from(s.seq_q), at as u64 / u64::from(s.seq_q));
+        format!("row {i} of head {} of batch {}", rest % u64::from(s.q_heads), rest / u64::from(s.q_heads))
+    };
+    compare_one(&head, "out", Some(&got.out), &truth.out, |at| format!("place {at}"));
+    for (name, asked, got, truth) in [
+        ("lse", case.problem.stats.lse, &got.lse, &truth.lse),
+        ("entropy", case.problem.stats.entropy, &got.entropy, &truth.entropy),
+        ("row_max", case.problem.stats.row_max, &got.row_max, &truth.row_max),
+    ] {
+        assert_eq!(asked, got.is_some(), "{}\n{name} is there although not asked for, or is missing", head());
+        compare_one(&head, name, got.as_deref(), truth, row);
+    }
+    assert!(truth.compare(got).passes(), "{}\nTruth::compare disagrees with the list above", head());
+}
+
+fn compare_one(
+    head: &dyn Fn() -> String,
+    name: &str,
+    got: Option<&[f32]>,
+    truth: &[Bounded],
+    place: impl Fn(usize) -> String,
+) {
+    let Some(got) = got else { return };
+    let comparison = reference::compare(got, truth);
+    if comparison.passes() {
+        return;
+    }
+    assert_eq!(got.len(), truth.len(), "{}\n{name} has the wrong length", head());
+    let wrong: Vec<usize> =
+        (0..got.len()).filter(|&n| !reference::compare(&got[n..=n], &truth[n..=n]).passes()).collect();
+    let mut report = format!("{}\n{} of {} numbers of {name} are wrong:", head(), wrong.len(), got.len());
+    for &n in wrong.iter().take(8) {
+        let Bounded { value, bound } = truth[n];
+        report += &format!("\n  {}: got {}, want {value} +- {bound:e}", place(n), got[n]);
+    }
+    panic!("{report}\n  worst: {} times its bound", comparison.worst);
+}
+
+/// Equal to the bit.
+pub fn assert_same_bits(a: &Outputs, b: &Outputs, what: &str) {
+    for (name, a, b) in [
+        ("out", Some(&a.out), Some(&b.out)),
+        ("lse", a.lse.as_ref(), b.lse.as_ref()),
+        ("entropy", a.entropy.as_ref(), b.entropy.as_ref()),
+        ("row_max", a.row_max.as_ref(), b.row_max.as_ref()),
+    ] {
+        assert_eq!(a.map(Vec::len), b.map(Vec::len), "{what}: {name}");
+        let (Some(a), Some(b)) = (a, b) else { continue };
+        if let Some(n) = (0..a.len()).find(|&n| a[n].to_bits() != b[n].to_bits()) {
+            panic!("{what}: {name}[{n}] is {} in one and {} in the other", a[n], b[n]);
+        }
+    }
+}
+
+/// The error's field and rule, for tests of `Error::Value`.
+pub fn value_error<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, String) {
+    match result {
+        Err(Error::Value { field, value, .. }) => (field, value),
+        other => panic!("expected Error::Value, got {other:?}"),
+    }
+}

@@ -1,0 +1,52 @@
+//! Grouped heads: query head h reads key/value head h / (q_heads / kv_heads).
+
+use crate::common::{Case, check_all, run, shape};
+use crate::gpu;
+use wgpu_attention::{Kernel, PlanOptions, Problem, Tensor};
+
+#[test]
+fn grouped_and_multi_query_heads() {
+    let gpu = gpu!();
+    for (hq, hkv) in [(1, 1), (2, 1), (4, 2), (6, 3), (8, 2), (7, 1), (14, 2), (12, 12)] {
+        check_all(gpu, &Case::new(Problem::new(shape([2, hq, hkv, 5, 40, 8, 8])), u64::from(hq * 100 + hkv)));
+    }
+}
+
+/// v of key/value head h is h everywhere, so the answer is the number of the head that was read.
+#[test]
+fn query_heads_read_their_group_in_order() {
+    let gpu = gpu!();
+    for kernel in Kernel::ALL {
+        for (hq, hkv) in [(4, 2), (6, 3), (6, 1), (8, 4)] {
+            let mut case = Case::new(Problem::new(shape([2, hq, hkv, 3, 9, 8, 8])), 3);
+            case.fill(Tensor::V, |[b, h, _, _]| (10 * b + h) as f32);
+            let got = run(gpu, &case, &PlanOptions::kernel(kernel)).out;
+            let view = case.problem.view(Tensor::Out).unwrap();
+            for b in 0..2 {
+                for h in 0..hq {
+                    let x = got[view.index([b, h, 1, 5]) as usize];
+                    let want = (10 * b + h / (hq / hkv)) as f32;
+                    approx::assert_relative_eq!(x, want, epsilon = 1e-6, max_relative = 1e-6);
+                }
+            }
+        }
+    }
+}
+
+/// Repeating the key/value heads by hand is the same problem.
+#[test]
+fn grouped_is_repeated() {
+    let gpu = gpu!();
+    let grouped = Case::new(Problem::new(shape([2, 6, 2, 7, 33, 8, 8])), 11);
+    let mut repeated = Case::new(Problem::new(shape([2, 6, 6, 7, 33, 8, 8])), 12);
+    repeated.q.clone_from(&grouped.q);
+    for (tensor, from) in [(Tensor::K, &grouped.k), (Tensor::V, &grouped.v)] {
+        let view = grouped.problem.view(tensor).unwrap();
+        repeated.fill(tensor, |[b, h, s, d]| from[view.index([b, h / 3, s, d]) as usize]);
+    }
+    for kernel in Kernel::ALL {
+        let options = PlanOptions::kernel(kernel);
+        let (a, b) = (run(gpu, &grouped, &options), run(gpu, &repeated, &options));
+        crate::common::assert_same_bits(&a, &b, "grouped and repeated heads");
+    }
+}

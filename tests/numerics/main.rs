@@ -1,0 +1,19 @@
+//! Numbers on a real adapter, every one of them against float64 within its own argued bound, and all of them through memory that
+//! is poisoned and guarded (see `common`). One binary, so that tests share compiled variants.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod adversarial;
+mod causal;
+mod empty;
+mod heads;
+mod layouts;
+mod leaks;
+mod lengths;
+mod one_shot;
+mod shapes;
+mod sharpness;
+mod slicing;
+mod stats;
+mod tiles;

@@ -1,0 +1,313 @@
+//! Every generated shader, without a device: valid WGSL that translates to every back end's language and declares what the plan
+//! says it does.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use common::shape;
+use naga::back::{glsl, hlsl, msl, spv};
+use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use std::collections::HashSet;
+use wgpu_attention::{
+    Alignment, Caps, Kernel, Layout, Plan, PlanOptions, Problem, Stats, Strides, Temperature, Tiles,
+};
+
+fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
+    let mut caps = Caps::webgpu_default();
+    change(&mut caps);
+    caps
+}
+
+fn entry_points(kernel: Kernel) -> &'static [&'static str] {
+    match kernel {
+        Kernel::Tiled => &["attention"],
+        _ => &["scores_pass", "softmax_pass", "output_pass"],
+    }
+}
+
+fn parse(plan: &Plan) -> (naga::Module, ModuleInfo) {
+    let source = plan.shader_source();
+    let module = naga::front::wgsl::parse_str(&source).unwrap_or_else(|e| {
+        panic!("{}\n{source}", e.emit_to_string_with_path(&source, &plan.key().to_string()))
+    });
+    // No capability beyond plain WGSL; all checks, uniform control flow at barriers among them.
+    let info =
+        Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module).unwrap_or_else(|e| {
+            panic!("{}\n{source}", e.emit_to_string_with_path(&source, &plan.key().to_string()))
+        });
+    (module, info)
+}
+
+/// What the text and the module must be like for every device.
+fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
+    let (module, info) = parse(plan);
+    let name = plan.key().to_string();
+    check_text(&plan.shader_source(), &name);
+
+    // Storage bindings, and the one group.
+    let mut storage = 0;
+    for (_, variable) in module.global_variables.iter() {
+        if let Some(binding) = &variable.binding {
+            assert_eq!(binding.group, 0, "{name}");
+            assert!(binding.binding < 8, "{name} uses binding {}", binding.binding);
+        }
+        storage += u32::from(matches!(variable.space, naga::AddressSpace::Storage { .. }));
+    }
+    assert!(storage <= caps.max_storage_buffers_per_shader_stage, "{name} has {storage} storage buffers");
+
+    // Workgroup memory, as wgpu counts it.
+    let mut layouter = Layouter::default();
+    layouter.update(module.to_ctx()).unwrap();
+    let bytes: u32 = module
+        .global_variables
+        .iter()
+        .filter(|(_, v)| v.space == naga::AddressSpace::WorkGroup)
+        .map(|(_, v)| layouter[v.ty].size.next_multiple_of(16))
+        .sum();
+    assert_eq!(bytes, plan.workgroup_bytes(), "{name}: declared and planned workgroup memory");
+    assert!(bytes <= caps.max_compute_workgroup_storage_size, "{name}: {bytes} bytes");
+
+    // Entry points.
+    let names: Vec<&str> = module.entry_points.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, entry_points(plan.kernel()), "{name}");
+    for entry in &module.entry_points {
+        let [x, y, z] = entry.workgroup_size;
+        assert_eq!((y, z), (1, 1), "{name}");
+        assert_eq!(x, plan.key().tiles.threads, "{name}");
+        assert!(x <= caps.max_compute_invocations_per_workgroup && x <= caps.max_compute_workgroup_size_x);
+    }
+    (module, info)
+}
+
+/// What naga does not mind and other compilers do.
+fn check_text(source: &str, name: &str) {
+    let code: String =
+        source.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    for word in ["enable", "requires", "diagnostic", "override", "f16", "subgroup", "ptr<", "atomic"] {
+        assert!(!code.contains(word), "{name} contains {word}");
+    }
+    // Infinity and NaN, as literals, as overflowing constants or as constant bits that are made into a float.
+    for word in ["inf", "Inf", "INF", "nan", "NaN", "NAN", "1.0 / 0", "0.0 / 0", "0x1p128", "e39", "e+39"] {
+        let hit = code.match_indices(word).find(|&(at, _)| {
+            let before =
+                code[..at].chars().next_back().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+            let after =
+                code[at + word.len()..].chars().next().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+            !(before || after) || !word.starts_with(|c: char| c.is_ascii_alphabetic())
+        });
+        assert!(
+            hit.is_none(),
+            "{name} contains {word}: {}",
+            &code[hit.unwrap().0.saturating_sub(40)..][..80]
+        );
+    }
+    for bitcast in code.split("bitcast<f32>(").skip(1) {
+        assert!(
+            !bitcast.starts_with(|c: char| c.is_ascii_digit()) && !bitcast.starts_with("MINUS_INFINITY"),
+            "{name}"
+        );
+    }
+    assert!(!code.contains("// unroll") && !code.contains(".x.x"), "{name}");
+}
+
+/// To the languages of Vulkan, Metal, DX12 and OpenGL.
+fn translate(plan: &Plan, (module, info): &(naga::Module, ModuleInfo)) {
+    let name = plan.key().to_string();
+    let words = spv::write_vec(module, info, &spv::Options::default(), None)
+        .unwrap_or_else(|e| panic!("{name} to SPIR-V: {e}"));
+    assert_eq!(words[0], 0x0723_0203, "{name}: SPIR-V's magic number");
+
+    let options = msl::Options { fake_missing_bindings: true, ..Default::default() };
+    let (text, _) = msl::write_string(module, info, &options, &msl::PipelineOptions::default())
+        .unwrap_or_else(|e| panic!("{name} to MSL: {e}"));
+    assert!(text.contains("kernel void"), "{name}");
+
+    let options = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+    let pipeline = hlsl::PipelineOptions::default();
+    let mut text = String::new();
+    hlsl::Writer::new(&mut text, &options, &pipeline)
+        .write(module, info, None)
+        .unwrap_or_else(|e| panic!("{name} to HLSL: {e}"));
+    assert!(text.contains("numthreads"), "{name}");
+
+    let policies = BoundsCheckPolicies { index: BoundsCheckPolicy::Restrict, ..Default::default() };
+    for version in [glsl::Version::Desktop(430), glsl::Version::new_gles(310)] {
+        let options = glsl::Options { version, ..Default::default() };
+        for entry_point in entry_points(plan.kernel()) {
+            let pipeline = glsl::PipelineOptions {
+                shader_stage: naga::ShaderStage::Compute,
+                entry_point: (*entry_point).to_owned(),
+                multiview: None,
+            };
+            let mut text = String::new();
+            glsl::Writer::new(&mut text, module, info, &options, &pipeline, policies)
+                .and_then(|mut w| w.write())
+                .unwrap_or_else(|e| panic!("{name} to GLSL: {e}"));
+            assert!(text.contains("void main()"), "{name}");
+        }
+    }
+}
+
+fn plan(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Plan {
+    Plan::new(problem, caps, options).unwrap_or_else(|e| panic!("{problem:?}: {e}"))
+}
+
+fn plain(dqk: u32, dv: u32) -> Problem {
+    Problem::new(shape([2, 4, 2, 100, 100, dqk, dv]))
+}
+
+/// All options that change the shader, in all their combinations.
+fn options(problem: &Problem) -> Vec<Problem> {
+    let mut all = Vec::new();
+    for causal in [None, Some(Alignment::BottomRight), Some(Alignment::PerBatch)] {
+        for kv_len in [false, true] {
+            for temperature in [Temperature::Value(0.5), Temperature::PerHead, Temperature::PerRow] {
+                for n in 0..8 {
+                    let mut problem = problem.clone();
+                    common::set_causal(&mut problem, causal);
+                    problem.kv_len = kv_len;
+                    problem.temperature = temperature;
+                    problem.stats = Stats { lse: n & 1 != 0, entropy: n & 2 != 0, row_max: n & 4 != 0 };
+                    all.push(problem);
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_combination_of_options_in_every_language() {
+    let caps = Caps::webgpu_default();
+    let mut keys = HashSet::new();
+    for kernel in Kernel::ALL {
+        for problem in options(&plain(8, 8)) {
+            let plan = plan(&problem, &caps, &PlanOptions::kernel(kernel));
+            translate(&plan, &check(&plan, &caps));
+            assert!(keys.insert(*plan.key()), "two problems with one key: {}", plan.key());
+        }
+    }
+    assert_eq!(keys.len(), 2 * 3 * 2 * 3 * 8);
+}
+
+#[test]
+fn every_head_dim_up_to_1100() {
+    let caps = Caps::webgpu_default();
+    for d in (1..=260).chain((261..=1100).step_by(7)).chain([512, 576, 1024, 1100]) {
+        for (dqk, dv) in [(d, d), (d, 64), (64, d)] {
+            let plan = plan(&plain(dqk, dv), &caps, &PlanOptions::kernel(Kernel::Tiled));
+            check(&plan, &caps);
+        }
+    }
+    for d in (1..=1100).step_by(13) {
+        check(&plan(&plain(d, d + 1), &caps, &PlanOptions::kernel(Kernel::Naive)), &caps);
+    }
+}
+
+#[test]
+fn some_head_dims_in_every_language() {
+    let caps = Caps::webgpu_default();
+    for kernel in Kernel::ALL {
+        for d in [1, 3, 63, 64, 65, 128, 257, 576, 1025] {
+            let plan = plan(&plain(d, d), &caps, &PlanOptions::kernel(kernel));
+            translate(&plan, &check(&plan, &caps));
+        }
+    }
+}
+
+#[test]
+fn every_way_to_fetch() {
+    let caps = Caps::webgpu_default();
+    let odd = Layout::Strided(Strides { offset: 1, batch: 100_000, head: 10_000, seq: 20, dim: 2 });
+    let mut found = HashSet::new();
+    for kernel in Kernel::ALL {
+        for n in 0..16 {
+            let pick = |bit: u32| if n >> bit & 1 == 1 { odd } else { Layout::Bshd };
+            let problem = plain(8, 8).layouts(pick(0), pick(1), pick(2), pick(3)).with_lse();
+            let plan = plan(&problem, &caps, &PlanOptions::kernel(kernel));
+            translate(&plan, &check(&plan, &caps));
+            found.insert((kernel, plan.key().access));
+        }
+    }
+    assert_eq!(found.len(), 32);
+}
+
+#[test]
+fn tiles_for_many_devices() {
+    let mut tiles = HashSet::new();
+    for bytes in [300, 512, 1024, 2048, 4096, 8192, 16384, 32768, 49152, 65536] {
+        for threads in [1, 2, 8, 32, 64, 100, 128, 256, 1024] {
+            let caps = caps(|c| {
+                c.max_compute_workgroup_storage_size = bytes;
+                c.max_compute_invocations_per_workgroup = threads;
+                c.max_compute_workgroup_size_x = threads.max(64);
+            });
+            for (sq, d) in [(1, 64), (3, 128), (100, 1), (100, 64), (100, 128), (100, 257), (1000, 576)] {
+                let mut problem = Problem::new(shape([1, 2, 1, sq, 100, d, d]));
+                problem.stats = Stats::ALL;
+                let plan = plan(&problem, &caps, &PlanOptions::default());
+                if tiles.insert((plan.kernel(), plan.key().tiles, d)) {
+                    check(&plan, &caps);
+                }
+            }
+        }
+    }
+    assert!(tiles.len() > 60, "only {} kinds of tiles", tiles.len());
+}
+
+#[test]
+fn tiles_by_hand() {
+    let caps = caps(|c| {
+        c.max_compute_workgroup_storage_size = 1 << 23;
+        c.max_compute_invocations_per_workgroup = 1024;
+        c.max_compute_workgroup_size_x = 1024;
+    });
+    let mut checked = 0;
+    for threads in [1, 4, 32, 256, 1024] {
+        for row_groups in [1, 4, 16, 64] {
+            for keys_per_thread in [1, 2, 8] {
+                for (dim_chunk, v_chunk) in [(1, 0), (4, 1), (2, 8), (16, 4)] {
+                    let tiles = Tiles { threads, row_groups, keys_per_thread, dim_chunk, v_chunk };
+                    if row_groups > threads || v_chunk > tiles.keys() {
+                        continue;
+                    }
+                    let problem = plain(24, 40).causal(Alignment::BottomRight).with_entropy();
+                    check(&plan(&problem, &caps, &PlanOptions::tiles(tiles)), &caps);
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 150, "{checked}");
+}
+
+/// Lengths, strides, scales, offsets and limits are no part of a shader: equal keys, equal text.
+#[test]
+fn equal_keys_have_equal_text() {
+    let caps = Caps::webgpu_default();
+    let a = plan(&plain(64, 64).causal(Alignment::BottomRight), &caps, &PlanOptions::default());
+    for (numbers, causal, tau) in [
+        ([1, 1, 1, 100, 7, 64, 64], Alignment::TopLeft, 0.1),
+        ([9, 8, 2, 64, 5000, 64, 64], Alignment::Offset(-3), 9.0),
+    ] {
+        let problem = Problem::new(shape(numbers))
+            .causal(causal)
+            .temperature(Temperature::Value(tau))
+            .layout(Layout::Bshd);
+        let b = plan(&problem, &caps, &PlanOptions::default());
+        assert_eq!(a.key(), b.key());
+        assert_eq!(a.shader_source(), b.shader_source());
+    }
+}
+
+/// The largest shader stays small enough for compilers that unrolling could drown.
+#[test]
+fn shaders_stay_small() {
+    let caps = Caps::webgpu_default();
+    for d in [64, 128, 256, 1024, 4096] {
+        let plan = plan(&options(&plain(d, d)).pop().unwrap(), &caps, &PlanOptions::default());
+        let bytes = plan.shader_source().len();
+        assert!(bytes < 200_000, "{bytes} bytes of WGSL for head dim {d}");
+    }
+}

@@ -1,0 +1,396 @@
+//! What the API checks and makes, on wgpu's noop device: everything but the numbers.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use common::shape;
+use wgpu_attention::{
+    Alignment, Attention, BufferRef, Buffers, Error, Inputs, Kernel, Layout, PlanOptions, Prepared, Problem,
+    Stats, Strides, Temperature, Tensor, Tiles, wgpu,
+};
+
+struct Noop {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    attention: Attention,
+}
+
+fn noop() -> Noop {
+    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+    let attention = Attention::new(&device);
+    Noop { device, queue, attention }
+}
+
+impl Noop {
+    fn buffer(&self, bytes: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+        self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("validation"),
+            size: bytes,
+            usage,
+            mapped_at_creation: false,
+        })
+    }
+
+    fn storage(&self, bytes: u64) -> wgpu::Buffer {
+        self.buffer(bytes, wgpu::BufferUsages::STORAGE)
+    }
+
+    fn prepare(&self, problem: &Problem) -> Prepared {
+        self.attention.prepare_blocking(&self.attention.plan(problem).unwrap()).unwrap()
+    }
+
+    /// Fails if wgpu has anything to say against what `f` does.
+    fn no_errors<T>(&self, f: impl FnOnce() -> T) -> T {
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let x = f();
+        let error = pollster::block_on(scope.pop());
+        assert!(error.is_none(), "{}", error.unwrap());
+        x
+    }
+}
+
+/// 2 x 2 x 3 x 8 numbers of q and out, 2 x 1 x 5 x 8 of k and v.
+fn problem() -> Problem {
+    Problem::new(shape([2, 2, 1, 3, 5, 8, 8]))
+}
+
+const Q_BYTES: u64 = 2 * 2 * 3 * 8 * 4;
+const K_BYTES: u64 = 2 * 5 * 8 * 4;
+
+#[test]
+fn buffers_that_are_just_large_enough_are_bound_and_smaller_ones_are_not() {
+    let gpu = noop();
+    let prepared = gpu.prepare(&problem());
+    let sizes = [Q_BYTES, K_BYTES, K_BYTES, Q_BYTES];
+    let bind = |sizes: [u64; 4]| {
+        let [q, k, v, out] = sizes.map(|bytes| gpu.storage(bytes));
+        prepared.bind(&Buffers::new(&q, &k, &v, &out)).map(|_| ())
+    };
+    assert_eq!(gpu.no_errors(|| bind(sizes)), Ok(()));
+    for (n, field) in ["q", "k", "v", "out"].into_iter().enumerate() {
+        let mut small = sizes;
+        small[n] -= 4;
+        let want = Error::BufferTooSmall { field, needed: sizes[n], available: sizes[n] - 4 };
+        assert_eq!(bind(small), Err(want));
+    }
+}
+
+#[test]
+fn an_offset_counts_against_the_size() {
+    let gpu = noop();
+    let prepared = gpu.prepare(&problem());
+    let (q, k, out) = (gpu.storage(Q_BYTES), gpu.storage(K_BYTES + 256), gpu.storage(Q_BYTES));
+    let k_at = |offset| BufferRef { buffer: &k, offset };
+    let bind = |offset| prepared.bind(&Buffers::new(&q, k_at(offset), k_at(0), &out)).map(|_| ());
+    assert_eq!(gpu.no_errors(|| bind(256)), Ok(()));
+    assert_eq!(
+        bind(512),
+        Err(Error::BufferTooSmall { field: "k", needed: K_BYTES, available: K_BYTES - 256 })
+    );
+    // Beyond the end of the buffer, as far as a number goes.
+    let far = u64::MAX / 256 * 256;
+    assert_eq!(bind(far), Err(Error::BufferTooSmall { field: "k", needed: K_BYTES, available: 0 }));
+}
+
+#[test]
+fn misaligned_offsets() {
+    let gpu = noop();
+    let prepared = gpu.prepare(&problem());
+    let alignment = u64::from(gpu.device.limits().min_storage_buffer_offset_alignment);
+    assert!(alignment >= 16);
+    let (q, k, out) = (gpu.storage(Q_BYTES), gpu.storage(K_BYTES + 1024), gpu.storage(Q_BYTES));
+    for offset in [1, 4, alignment - 4, alignment + 1] {
+        let bound = prepared.bind(&Buffers::new(&q, BufferRef { buffer: &k, offset }, &k, &out));
+        assert_eq!(bound.map(|_| ()), Err(Error::Offset { field: "k", offset, alignment }));
+    }
+}
+
+#[test]
+fn buffers_without_storage_usage() {
+    let gpu = noop();
+    let prepared = gpu.prepare(&problem().with_lse());
+    for (n, field) in ["q", "k", "v", "out", "stats"].into_iter().enumerate() {
+        let buffers: Vec<_> = (0..5)
+            .map(|m| match n == m {
+                true => gpu.buffer(4096, wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::UNIFORM),
+                false => gpu.storage(4096),
+            })
+            .collect();
+        let [q, k, v, out, stats] = &buffers[..] else { unreachable!() };
+        let bound = prepared.bind(&Buffers::new(q, k, v, out).stats(stats));
+        assert_eq!(bound.map(|_| ()), Err(Error::BufferUsage { field, usage: "STORAGE" }));
+    }
+}
+
+#[test]
+fn what_is_written_shares_no_buffer() {
+    let gpu = noop();
+    let prepared = gpu.prepare(&problem().with_kv_len().with_lse());
+    let b: Vec<_> = (0..6).map(|_| gpu.storage(8192)).collect();
+    // Which buffer q, k, v, out, stats and tables are in.
+    let bind = |at: [usize; 6]| {
+        let [q, k, v, out, stats, tables] = at.map(|n| &b[n]);
+        prepared.bind(&Buffers::new(q, k, v, out).stats(stats).tables(tables)).map(|_| ())
+    };
+    for allowed in [[0, 1, 2, 3, 4, 5], [0, 0, 0, 3, 4, 5], [0, 1, 2, 3, 4, 0]] {
+        assert_eq!(gpu.no_errors(|| bind(allowed)), Ok(()), "{allowed:?}");
+    }
+    for (at, written, read) in [
+        ([0, 1, 2, 0, 4, 5], "out", "q"),
+        ([0, 1, 2, 1, 4, 5], "out", "k"),
+        ([0, 1, 2, 2, 4, 5], "out", "v"),
+        ([0, 1, 2, 3, 3, 5], "out", "stats"),
+        ([0, 1, 2, 3, 4, 3], "out", "tables"),
+        ([0, 1, 2, 3, 0, 5], "stats", "q"),
+        ([0, 1, 2, 3, 4, 4], "stats", "tables"),
+    ] {
+        assert_eq!(bind(at), Err(Error::Aliased { written, read }), "{at:?}");
+    }
+    // At different offsets of one buffer it is one buffer all the same.
+    let far = BufferRef { buffer: &b[0], offset: 4096 };
+    let bound = prepared.bind(&Buffers::new(&b[0], &b[1], &b[2], far).stats(&b[4]).tables(&b[5]));
+    assert_eq!(bound.map(|_| ()), Err(Error::Aliased { written: "out", read: "q" }));
+}
+
+#[test]
+fn statistics_and_tables_are_given_exactly_where_they_are_used() {
+    let gpu = noop();
+    let b: Vec<_> = (0..6).map(|_| gpu.storage(4096)).collect();
+    let plain = Buffers::new(&b[0], &b[1], &b[2], &b[3]);
+    let bind = |problem: Problem, buffers: Buffers<'_>| gpu.prepare(&problem).bind(&buffers).map(|_| ());
+    let missing = |r| matches!(r, Err(Error::Missing { field: "tables", .. }));
+    assert!(matches!(bind(problem().with_lse(), plain), Err(Error::Missing { field: "stats", .. })));
+    assert!(missing(bind(problem().with_kv_len(), plain)));
+    assert!(missing(bind(problem().causal(Alignment::PerBatch), plain)));
+    assert!(missing(bind(problem().temperature(Temperature::PerHead), plain)));
+    assert!(missing(bind(problem().temperature(Temperature::PerRow), plain)));
+    let unused = bind(problem(), plain.stats(&b[4]));
+    assert!(matches!(unused, Err(Error::Unused { field: "stats", .. })));
+    let unused = bind(problem().causal(Alignment::BottomRight), plain.tables(&b[5]));
+    assert!(matches!(unused, Err(Error::Unused { field: "tables", .. })));
+    let full = problem().with_kv_len().with_lse();
+    assert_eq!(gpu.no_errors(|| bind(full, plain.stats(&b[4]).tables(&b[5]))), Ok(()));
+}
+
+#[test]
+fn small_statistics_and_tables() {
+    let gpu = noop();
+    let mut problem = problem().with_kv_len().temperature(Temperature::PerRow);
+    problem.stats = Stats::ALL;
+    let prepared = gpu.prepare(&problem);
+    let (stats, tables) = (prepared.plan().stats_bytes(), prepared.plan().tables().bytes());
+    assert_eq!((stats, tables), (3 * 12 * 4, (2 + 12) * 4));
+    let b: Vec<_> = (0..4).map(|_| gpu.storage(4096)).collect();
+    let bind = |stats, tables| {
+        let (stats, tables) = (gpu.storage(stats), gpu.storage(tables));
+        prepared.bind(&Buffers::new(&b[0], &b[1], &b[2], &b[3]).stats(&stats).tables(&tables)).map(|_| ())
+    };
+    assert_eq!(gpu.no_errors(|| bind(stats, tables)), Ok(()));
+    let small = Error::BufferTooSmall { field: "stats", needed: stats, available: stats - 4 };
+    assert_eq!(bind(stats - 4, tables), Err(small));
+    let small = Error::BufferTooSmall { field: "tables", needed: tables, available: tables - 4 };
+    assert_eq!(bind(stats, tables - 4), Err(small));
+}
+
+/// Nothing to compute: any buffers will do, and nothing is recorded.
+#[test]
+fn an_empty_problem_binds_anything() {
+    let gpu = noop();
+    for numbers in [[0, 2, 1, 3, 5, 8, 8], [2, 0, 0, 3, 5, 8, 8], [2, 2, 1, 0, 5, 8, 8]] {
+        let tiny = gpu.storage(4);
+        gpu.no_errors(|| {
+            let prepared = gpu.prepare(&Problem::new(shape(numbers)));
+            let bound = prepared.bind(&Buffers::new(&tiny, &tiny, &tiny, &tiny)).unwrap();
+            assert_eq!(bound.slices(), 0);
+            record(&gpu, &bound);
+        });
+    }
+}
+
+/// No keys: k and v may be as small as a buffer can be.
+#[test]
+fn without_keys_nothing_is_asked_of_k_and_v() {
+    let gpu = noop();
+    for kernel in Kernel::ALL {
+        let problem = Problem::new(shape([2, 2, 1, 3, 0, 8, 8])).with_lse();
+        let plan = gpu.attention.plan_with(&problem, &PlanOptions::kernel(kernel)).unwrap();
+        let (q, tiny, out, stats) =
+            (gpu.storage(Q_BYTES), gpu.storage(4), gpu.storage(Q_BYTES), gpu.storage(48));
+        gpu.no_errors(|| {
+            let prepared = gpu.attention.prepare_blocking(&plan).unwrap();
+            record(&gpu, &prepared.bind(&Buffers::new(&q, &tiny, &tiny, &out).stats(&stats)).unwrap());
+        });
+    }
+}
+
+fn record(gpu: &Noop, bound: &wgpu_attention::Bound) {
+    let mut encoder = gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    bound.encode(&mut encoder);
+    gpu.queue.submit([encoder.finish()]);
+}
+
+/// Every binding of every variant agrees with its shader, as wgpu sees it: layouts, sizes, usages, dispatch limits.
+#[test]
+fn many_variants_are_made_bound_and_recorded_without_a_complaint() {
+    let gpu = noop();
+    let odd = Layout::Strided(Strides { offset: 3, batch: 4000, head: 1000, seq: 37, dim: 2 });
+    let mut variants = 0;
+    for kernel in Kernel::ALL {
+        for (numbers, layout) in [
+            ([2, 2, 1, 3, 5, 8, 8], Layout::Bhsd),
+            ([2, 4, 2, 70, 90, 64, 64], Layout::Bshd),
+            ([2, 2, 2, 9, 9, 5, 7], odd),
+            ([1, 1, 1, 1, 1, 1, 1], Layout::Bhsd),
+            ([1, 1, 1, 9, 30, 576, 512], Layout::Bhsd),
+        ] {
+            for n in 0..8 {
+                let mut problem = Problem::new(shape(numbers)).layout(layout);
+                problem.stats = Stats { lse: n & 1 != 0, entropy: n & 2 != 0, row_max: n & 4 != 0 };
+                problem.kv_len = n & 1 != 0;
+                common::set_causal(
+                    &mut problem,
+                    [None, Some(Alignment::TopLeft), Some(Alignment::PerBatch)][n % 3],
+                );
+                problem.temperature = [
+                    Temperature::Value(1.0),
+                    Temperature::PerHead,
+                    Temperature::PerRow,
+                    Temperature::Value(2.0),
+                ][n / 2];
+                let plan = gpu.attention.plan_with(&problem, &PlanOptions::kernel(kernel)).unwrap();
+                gpu.no_errors(|| {
+                    let prepared = gpu.attention.prepare_blocking(&plan).unwrap();
+                    let [q, k, v, out] = Tensor::MAIN.map(|t| gpu.storage(plan.tensor_bytes(t)));
+                    let (stats, tables) =
+                        (gpu.storage(plan.stats_bytes().max(4)), gpu.storage(plan.tables().bytes().max(4)));
+                    let mut buffers = Buffers::new(&q, &k, &v, &out);
+                    if plan.stats_bytes() > 0 {
+                        buffers = buffers.stats(&stats);
+                    }
+                    if plan.tables().bytes() > 0 {
+                        buffers = buffers.tables(&tables);
+                    }
+                    record(&gpu, &prepared.bind(&buffers).unwrap());
+                });
+                variants += 1;
+            }
+        }
+    }
+    assert_eq!(variants, 80);
+    assert_eq!(gpu.attention.compiled(), 80);
+}
+
+#[test]
+fn equal_keys_are_compiled_once() {
+    let gpu = noop();
+    for sk in 1..50 {
+        for sq in [1, 2, 3] {
+            gpu.prepare(&Problem::new(shape([1, 2, 1, sq, sk, 8, 8])));
+        }
+    }
+    assert_eq!(gpu.attention.compiled(), 1);
+    let plans = [gpu.attention.plan(&problem().with_lse()).unwrap(), gpu.attention.plan(&problem()).unwrap()];
+    pollster::block_on(gpu.attention.warm_up(&plans)).unwrap();
+    assert_eq!(gpu.attention.compiled(), 2);
+    assert_eq!(gpu.attention.clone().compiled(), 2, "clones share");
+}
+
+/// wgpu names an object by its label when something is wrong with it: the variant's name must be there.
+#[test]
+fn objects_are_labelled_with_the_variant() {
+    let gpu = noop();
+    let prepared = gpu.prepare(&problem());
+    let label = prepared.plan().key().to_string();
+    assert!(label.starts_with("attention/tiled d8x8"), "{label}");
+    let b: Vec<_> = (0..4).map(|_| gpu.storage(4096)).collect();
+    b[2].destroy();
+    let scope = gpu.device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let _ = prepared.bind(&Buffers::new(&b[0], &b[1], &b[2], &b[3]));
+    let error = pollster::block_on(scope.pop()).expect("a destroyed buffer is an error").to_string();
+    assert!(error.contains(&label), "{label} is not in: {error}");
+    assert!(error.contains("validation"), "nor the caller's label: {error}");
+}
+
+#[test]
+fn an_impossible_variant_is_an_error_and_not_a_panic() {
+    let gpu = noop();
+    // Planned for a device that has more than this one.
+    let mut caps = gpu.attention.caps().clone();
+    caps.max_compute_workgroup_storage_size = u32::MAX;
+    caps.max_compute_invocations_per_workgroup = 1024;
+    caps.max_compute_workgroup_size_x = 1024;
+    let tiles = Tiles { threads: 1024, row_groups: 64, keys_per_thread: 16, dim_chunk: 64, v_chunk: 0 };
+    let plan = wgpu_attention::Plan::new(&problem(), &caps, &PlanOptions::tiles(tiles)).unwrap();
+    let had = gpu.attention.compiled();
+    match gpu.attention.prepare_blocking(&plan) {
+        Err(Error::Driver { label, message }) => {
+            assert_eq!(label, plan.key().to_string());
+            assert!(!message.is_empty());
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+    assert_eq!(gpu.attention.compiled(), had, "what failed is not kept");
+}
+
+#[test]
+fn contexts_come_and_go() {
+    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+    let x = [0.0; 2 * 2 * 3 * 8];
+    let k = [0.0; 2 * 5 * 8];
+    for _ in 0..100 {
+        let attention = Attention::new(&device);
+        attention.run_blocking(&queue, &problem(), &Inputs::new(&x, &k, &k)).unwrap();
+    }
+    // The app's device outlives every context.
+    let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let buffer = device.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 16,
+        usage: wgpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    });
+    queue.write_buffer(&buffer, 0, &[1; 16]);
+    assert!(pollster::block_on(scope.pop()).is_none());
+    // And devices of their own.
+    for _ in 0..100 {
+        let gpu = noop();
+        gpu.attention.run_blocking(&gpu.queue, &problem(), &Inputs::new(&x, &k, &k)).unwrap();
+    }
+}
+
+/// A tensor beyond what the device makes in one piece.
+#[test]
+fn a_buffer_beyond_the_device_is_a_typed_error() {
+    let limits = wgpu::Limits {
+        max_buffer_size: 1 << 20,
+        max_storage_buffer_binding_size: 1 << 20,
+        ..Default::default()
+    };
+    let (device, queue) =
+        wgpu::Device::noop(&wgpu::DeviceDescriptor { required_limits: limits, ..Default::default() });
+    let attention = Attention::new(&device);
+    let problem = Problem::new(shape([2, 1, 1, 20_000, 1, 8, 8]));
+    let (q, k) = (vec![0.0; 2 * 20_000 * 8], [0.0; 16]);
+    match attention.run_blocking(&queue, &problem, &Inputs::new(&q, &k, &k)) {
+        Err(Error::LimitExceeded { limit: "max_buffer_size", needed, available, .. }) => {
+            assert_eq!((needed, available), (2 * 20_000 * 8 * 4, 1 << 20));
+        }
+        other => panic!("{other:?}"),
+    }
+    // And a small call works after it.
+    let small = Problem::new(shape([1, 1, 1, 2, 2, 8, 8]));
+    attention.run_blocking(&queue, &small, &Inputs::new(&k, &k, &k)).unwrap();
+}
+
+#[test]
+fn a_destroyed_device_is_an_error_and_not_a_panic() {
+    let gpu = noop();
+    let (x, k) = ([0.0; 2 * 2 * 3 * 8], [0.0; 2 * 5 * 8]);
+    let inputs = Inputs::new(&x, &k, &k);
+    gpu.attention.run_blocking(&gpu.queue, &problem(), &inputs).unwrap();
+    gpu.device.destroy();
+    let again = gpu.attention.run_blocking(&gpu.queue, &problem(), &inputs);
+    assert!(matches!(again, Err(Error::DeviceLost(_))), "{again:?}");
+    let compiled = gpu.attention.prepare_blocking(&gpu.attention.plan(&problem().with_lse()).unwrap());
+    assert!(matches!(compiled, Err(Error::DeviceLost(_))), "{:?}", compiled.map(|_| ()));
+}

@@ -50,6 +50,8 @@ fn buffers_of_exactly_the_right_size() {
             let exact = |name, numbers: &[f32]| Guarded::exact(gpu, name, bytemuck::cast_slice(numbers));
             let poison = |name, bytes: u64| Guarded::exact(gpu, name, &vec![POISON; bytes as usize / 4]);
             let bench = Bench {
+                bias: None,
+                mask: None,
                 q: exact("q", &case.q),
                 k: exact("k", &case.k),
                 v: exact("v", &case.v),

@@ -8,7 +8,8 @@ mod common;
 
 use common::{Case, Rng, indices};
 use wgpu_attention::{
-    Alignment, Kernel, Layout, PlanOptions, Problem, Scale, Shape, Stats, Strides, Temperature, Tensor, Tiles,
+    Alignment, Broadcast, DType, Kernel, Layout, LengthScale, MaskFormat, PlanOptions, Problem, Scale, Shape,
+    Sink, Stats, Strides, Temperature, Tensor, Tiles, Window,
 };
 
 fn number(name: &str, default: u64) -> u64 {
@@ -74,6 +75,7 @@ fn any_case(seed: u64) -> (Case, PlanOptions) {
     ]);
     common::set_causal(&mut problem, causal);
     problem.kv_len = rng.chance(0.4);
+    add_options(&mut problem, &mut rng);
     problem.stats = rng.pick(&[Stats::default(), Stats::ALL, Stats { lse: true, ..Stats::default() }]);
     let mut case = Case::new(problem, seed).vacuous_above(0.05);
     // What nobody sees may hold anything.
@@ -102,6 +104,51 @@ fn any_case(seed: u64) -> (Case, PlanOptions) {
         }),
     ]);
     (case, options)
+}
+
+/// Everything between q.k and the softmax, and the storage. Half of all cases are plain, so that combinations with little in them
+/// are drawn too.
+fn add_options(problem: &mut Problem, rng: &mut Rng) {
+    if rng.chance(0.5) {
+        return;
+    }
+    let s = problem.shape;
+    let dtype = |rng: &mut Rng| rng.pick(&[DType::F32, DType::F16, DType::Bf16]);
+    if rng.chance(0.5) {
+        problem.dtypes = [dtype(rng), dtype(rng), dtype(rng), dtype(rng)];
+    }
+    if rng.chance(0.3) {
+        let side = |rng: &mut Rng| rng.chance(0.6).then(|| rng.range(0, 40) as u32);
+        let keep_first = if rng.chance(0.4) { rng.range(0, 70) as u32 } else { 0 };
+        problem.window = Some(Window { left: side(rng), right: side(rng), keep_first });
+    }
+    problem.alibi = rng.chance(0.2);
+    problem.length_scale = match rng.below(8) {
+        0 => LengthScale::Ssmax,
+        1 => LengthScale::LogTrainLen { train_len: rng.range(2, 60) as u32 },
+        2 => LengthScale::Llama4 { coef: 0.3, floor: rng.range(1, 20) as u32 },
+        3 => LengthScale::Yarn { factor: 4.0 },
+        _ => LengthScale::None,
+    };
+    if problem.window.is_some() || problem.alibi {
+        let offset = Alignment::Offset(rng.range(-40, 40) as i32);
+        problem.alignment = rng.pick(&[problem.alignment, Alignment::TopLeft, offset, Alignment::PerBatch]);
+    }
+    if rng.chance(0.3) {
+        let cap = [0.5, 5.0, 30.0, 50.0];
+        problem.softcap = Some(rng.pick(&cap));
+    }
+    problem.sink = rng.pick(&[Sink::None, Sink::None, Sink::Zero, Sink::PerHead]);
+    let sizes = |rng: &mut Rng| {
+        Broadcast([s.batch, s.q_heads, s.seq_q, s.seq_k].map(|n| if rng.chance(0.4) { 1 } else { n }))
+    };
+    if rng.chance(0.3) {
+        problem.bias = Some((dtype(rng), sizes(rng)));
+    }
+    if rng.chance(0.3) {
+        let format = rng.pick(&[MaskFormat::Bytes, MaskFormat::Bits]);
+        problem.mask = Some((format, sizes(rng)));
+    }
 }
 
 fn any_layout(rng: &mut Rng, [_, heads, seq, dim]: [u32; 4], tensor: Tensor) -> Layout {

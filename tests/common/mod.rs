@@ -6,8 +6,9 @@
 use std::io::Write;
 use std::sync::OnceLock;
 use wgpu_attention::{
-    Attention, BufferRef, Buffers, Error, Inputs, Outputs, Plan, PlanOptions, Problem, Shape, Stat,
-    TableData, Temperature, Tensor, headless, reference, reference::Bounded, wgpu,
+    Attention, BufferRef, Buffers, DType, Error, Inputs, LengthScale, MaskFormat, Outputs, Plan, PlanOptions,
+    Problem, Shape, Sink, Stat, TableData, Temperature, Tensor, headless, reference, reference::Bounded,
+    wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -139,6 +140,11 @@ pub struct Case {
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
     pub temperature: Option<Vec<f32>>,
+    pub alibi_slopes: Option<Vec<f32>>,
+    pub sinks: Option<Vec<f32>>,
+    pub ssmax: Option<Vec<f32>>,
+    pub bias: Option<Vec<f32>>,
+    pub mask: Option<Vec<u8>>,
     /// A bound on out's error above this share of the largest |v| would show nothing, and fails the test.
     pub vacuous: f64,
 }
@@ -170,7 +176,44 @@ impl Case {
         };
         let temperature =
             temperatures.map(|n| (0..n).map(|_| 10f64.powf(rng.unit() * 2.0 - 1.0) as f32).collect());
-        Case { problem, seed, q, k, v, kv_len, causal_offset, temperature, vacuous: 1e-3 }
+        let heads = s.q_heads as usize;
+        let alibi_slopes = problem.alibi.then(|| wgpu_attention::alibi_slopes(s.q_heads));
+        let sinks = (problem.sink == Sink::PerHead).then(|| rng.normals(heads));
+        let ssmax = (problem.length_scale == LengthScale::Ssmax)
+            .then(|| (0..heads).map(|_| rng.unit() as f32 + 0.1).collect());
+        // Every sixth pair is hidden, by either.
+        let extent = |tensor| problem.view(tensor).expect("a view").extent() as usize;
+        let bias = problem.bias.is_some().then(|| {
+            let any = |_| if rng.chance(1.0 / 6.0) { f32::NEG_INFINITY } else { 2.0 * rng.normal() };
+            (0..extent(Tensor::Bias)).map(any).collect()
+        });
+        let mask = problem.mask.map(|(format, _)| {
+            let keeps: Vec<bool> = (0..extent(Tensor::Mask)).map(|_| rng.chance(5.0 / 6.0)).collect();
+            match format {
+                MaskFormat::Bits => keeps
+                    .chunks(8)
+                    .map(|bits| bits.iter().rev().fold(0, |byte, &keep| byte << 1 | u8::from(keep)))
+                    .collect(),
+                // Any byte but 0 means yes.
+                _ => keeps.iter().map(|&keep| if keep { rng.range(1, 255) as u8 } else { 0 }).collect(),
+            }
+        });
+        Case {
+            problem,
+            seed,
+            q,
+            k,
+            v,
+            kv_len,
+            causal_offset,
+            temperature,
+            alibi_slopes,
+            sinks,
+            ssmax,
+            bias,
+            mask,
+            vacuous: 1e-3,
+        }
     }
 
     /// Accepts a weaker proof: for sharp softmaxes, whose weights f32 knows only so well.
@@ -182,6 +225,8 @@ impl Case {
     pub fn inputs(&self) -> Inputs<'_> {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.tables = self.tables();
+        inputs.bias = self.bias.as_deref();
+        inputs.mask = self.mask.as_deref();
         inputs
     }
 
@@ -190,7 +235,9 @@ impl Case {
             kv_len: self.kv_len.as_deref(),
             causal_offset: self.causal_offset.as_deref(),
             temperature: self.temperature.as_deref(),
-            ..TableData::default()
+            alibi_slopes: self.alibi_slopes.as_deref(),
+            sinks: self.sinks.as_deref(),
+            ssmax: self.ssmax.as_deref(),
         }
     }
 
@@ -292,6 +339,18 @@ impl Guarded {
         Self::new(gpu, label, bytemuck::cast_slice(numbers))
     }
 
+    /// Numbers in a storage type, padded to whole words.
+    pub fn stored(gpu: &Gpu, label: &str, dtype: DType, numbers: &[f32]) -> Self {
+        Self::bytes(gpu, label, &dtype.encode(numbers))
+    }
+
+    /// Bytes, padded to whole words.
+    pub fn bytes(gpu: &Gpu, label: &str, bytes: &[u8]) -> Self {
+        let mut bytes = bytes.to_vec();
+        bytes.resize(bytes.len().next_multiple_of(4), 0xa5);
+        Self::new(gpu, label, bytemuck::pod_collect_to_vec::<u8, u32>(&bytes).as_slice())
+    }
+
     pub fn poisoned(gpu: &Gpu, label: &str, bytes: u64) -> Self {
         Self::new(gpu, label, &vec![POISON; bytes as usize / 4])
     }
@@ -352,6 +411,8 @@ pub struct Bench {
     pub k: Guarded,
     pub v: Guarded,
     pub out: Guarded,
+    pub bias: Option<Guarded>,
+    pub mask: Option<Guarded>,
     pub stats: Option<Guarded>,
     pub tables: Option<Guarded>,
 }
@@ -365,9 +426,13 @@ impl Bench {
     /// With table contents of the device's own, which nobody has checked.
     pub fn with_tables(gpu: &Gpu, plan: &Plan, case: &Case, tables: &[u32]) -> Self {
         Bench {
-            q: Guarded::floats(gpu, "q", &case.q),
-            k: Guarded::floats(gpu, "k", &case.k),
-            v: Guarded::floats(gpu, "v", &case.v),
+            q: Guarded::stored(gpu, "q", case.problem.dtypes[0], &case.q),
+            k: Guarded::stored(gpu, "k", case.problem.dtypes[1], &case.k),
+            v: Guarded::stored(gpu, "v", case.problem.dtypes[2], &case.v),
+            bias: case.problem.bias.map(|(dtype, _)| {
+                Guarded::stored(gpu, "bias", dtype, case.bias.as_deref().unwrap_or_default())
+            }),
+            mask: case.mask.as_ref().map(|mask| Guarded::bytes(gpu, "mask", mask)),
             out: Guarded::poisoned(gpu, "out", plan.tensor_bytes(Tensor::Out)),
             stats: (plan.stats_bytes() > 0).then(|| Guarded::poisoned(gpu, "stats", plan.stats_bytes())),
             tables: (!tables.is_empty()).then(|| Guarded::new(gpu, "tables", tables)),
@@ -376,6 +441,12 @@ impl Bench {
 
     pub fn buffers(&self) -> Buffers<'_> {
         let mut buffers = Buffers::new(self.q.at(), self.k.at(), self.v.at(), self.out.at());
+        if let Some(bias) = &self.bias {
+            buffers = buffers.bias(bias.at());
+        }
+        if let Some(mask) = &self.mask {
+            buffers = buffers.mask(mask.at());
+        }
         if let Some(stats) = &self.stats {
             buffers = buffers.stats(stats.at());
         }
@@ -390,27 +461,30 @@ impl Bench {
         let what = |name: &str| format!("{} on {}: {name} of\n{plan}", test_name(), gpu.name);
         let words = self.out.read(gpu, &what("out"));
         let view = plan.problem().view(Tensor::Out).expect("a view");
-        let mut inside = vec![false; words.len()];
+        // Element by element, two to a word where they are 16 bits wide.
+        let dtype = plan.problem().dtypes[Tensor::Out as usize];
+        let per_word = 32 / dtype.bits() as usize;
+        let element = |word: u32, n: usize| match per_word {
+            1 => word,
+            _ => word >> (16 * (n % 2)) & 0xffff,
+        };
+        let mut inside = vec![false; words.len() * per_word];
         for at in indices(plan.problem(), Tensor::Out) {
             inside[view.index(at) as usize] = true;
         }
-        for (at, (&word, &inside)) in words.iter().zip(&inside).enumerate() {
+        for (at, &inside) in inside.iter().enumerate() {
+            let written = element(words[at / per_word], at) != element(POISON, at);
             if inside {
-                assert_ne!(word, POISON, "{}: element {at} was not written", what("out"));
+                assert!(written, "{}: element {at} was not written", what("out"));
             } else {
-                assert_eq!(
-                    word,
-                    POISON,
-                    "{}: place {at}, which the layout leaves out, was written",
-                    what("out")
-                );
+                assert!(!written, "{}: place {at}, which the layout leaves out, was written", what("out"));
             }
         }
-        let out = words
-            .iter()
-            .zip(inside)
-            .map(|(&w, inside)| if inside { f32::from_bits(w) } else { 0.0 })
-            .collect();
+        let mut out = dtype.decode(bytemuck::cast_slice(&words));
+        out.truncate(view.extent() as usize);
+        for (x, inside) in out.iter_mut().zip(inside) {
+            *x = if inside { *x } else { 0.0 };
+        }
         let stats = self.stats.as_ref().map(|s| s.read(gpu, &what("stats"))).unwrap_or_default();
         for (at, &word) in stats.iter().enumerate() {
             assert_ne!(word, POISON, "{}: element {at} was not written", what("stats"));

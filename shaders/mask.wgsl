@@ -5,6 +5,7 @@
 //   min_distance <= j - p <= max_distance, or j < keep_first  (when POSITIONS)
 //   j <= p                                                   (when CAUSAL; then max_distance is at most 0)
 //   the dense mask says so                                   (when MASK, see dense_mask_*.wgsl)
+//   the user's function says so                              (when MASK_MOD)
 
 // No length reaches beyond this.
 const MAX_SEQ = 1073741824;
@@ -112,6 +113,12 @@ fn visible4(b: u32, h: u32, i: u32, j: u32, valid: u32, offset: i32) -> vec4<boo
     if (MASK && j < valid) {
         for (var r = 0u; r < 4u; r++) { // unroll
             seen[r] = seen[r] && mask_keeps(b, h, min(i + r, params.rows - 1u), j);
+        }
+    }
+    if (MASK_MOD && j < valid) {
+        for (var r = 0u; r < 4u; r++) { // unroll
+            seen[r] = seen[r] && user_mask_mod(params.first_batch + b, params.first_head + h,
+                params.first_row + min(i + r, params.rows - 1u), j);
         }
     }
     return seen;

@@ -67,6 +67,8 @@ struct Params {
     alibi_slopes: u32,
     sinks: u32,
     ssmax: u32,
+    user: u32,
+    user_params: u32,
 
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,

@@ -1,10 +1,11 @@
 // From q.k to what the softmax sees, in units of log2. The twin of src/score.rs.
 //
-//   s = cap(q.k * factor) + bias - slope * |position - j|,   NOTHING where the row does not see the key
+//   s = mod(cap(q.k * factor)) + bias - slope * |position - j|,   NOTHING where the row does not see the key
 //
 // The cap comes before everything that can hide a key: capping a hidden score would bring it back.
 
 const LOG2_E = 1.4426950408889634;
+const LN_2 = 0.6931471805599453;
 
 // Bias beyond this is cut off, so that a "very negative" finite number, as some programs use for -inf, cannot overflow.
 const MAX_BIAS = 1.0e38;
@@ -20,6 +21,13 @@ fn finish_scores(products: vec4<f32>, b: u32, h: u32, i: u32, j: u32, offset: i3
     var s = products;
     if (SOFTCAP) {
         s = params.softcap * tanh4(products);
+    }
+    if (SCORE_MOD) {
+        for (var r = 0u; r < 4u; r++) { // unroll
+            let score = user_score_mod(s[r] * LN_2, params.first_batch + b, params.first_head + h,
+                params.first_row + min(i + r, params.rows - 1u), j);
+            s[r] = clamp(score, -MAX_BIAS, MAX_BIAS) * LOG2_E;
+        }
     }
     if (ALIBI) {
         let slope = table_f32(params.alibi_slopes + params.first_head + h) * LOG2_E;

@@ -3,7 +3,6 @@
 @group(0) @binding(5) var<storage, read_write> stats: array<u32>;
 
 const MINUS_INFINITY_BITS = 0xff800000u;
-const LN_2 = 0.6931471805599453;
 
 // All in one component r of the row's totals; key_max is the largest score of a key.
 fn store_stats(row: u32, totals: Totals, key_max: vec4<f32>, r: u32) {

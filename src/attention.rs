@@ -158,7 +158,7 @@ impl Attention {
         if let Some(error) = internal.await.or(validation.await) {
             return Err(Error::Driver { label, message: error.to_string() });
         }
-        Ok(self.lock().entry(*key).or_insert(pipelines).clone())
+        Ok(self.lock().entry(key.clone()).or_insert(pipelines).clone())
     }
 
     fn compile(&self, key: &PipelineKey, label: &str) -> Pipelines {

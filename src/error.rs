@@ -112,6 +112,18 @@ pub enum Error {
         /// Why it can't.
         reason: String,
     },
+    /// WGSL of the user's that does not check.
+    #[error("{which}, line {line}, column {column}: {message}")]
+    UserCode {
+        /// `score_mod` or `mask_mod`.
+        which: &'static str,
+        /// Line in the text, from 1.
+        line: u32,
+        /// Column in the line, from 1.
+        column: u32,
+        /// What is wrong.
+        message: String,
+    },
     /// The driver refused a shader or a pipeline.
     #[error("the driver refused {label}: {message}")]
     Driver {

@@ -69,6 +69,12 @@ impl<'a> Inputs<'a> {
         self
     }
 
+    /// With the numbers that score_mod and mask_mod read.
+    pub fn user(mut self, numbers: &'a [u32]) -> Self {
+        self.tables.user = Some(numbers);
+        self
+    }
+
     /// With an additive bias.
     pub fn bias(mut self, bias: &'a [f32]) -> Self {
         self.bias = Some(bias);

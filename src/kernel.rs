@@ -6,6 +6,7 @@ use crate::plan::Tiles;
 use crate::problem::{Stats, Tensor};
 use crate::score::Sink;
 pub use crate::shader::tensor::Access;
+use crate::user_code::UserCode;
 use core::fmt;
 
 /// The members of the kernel family.
@@ -151,7 +152,7 @@ pub enum LengthSource {
 /// growing cache or a moving temperature never compiles anything.
 ///
 /// Its `Display` is the readable name that labels, reports and benches use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PipelineKey {
     /// The kernel.
     pub kernel: Kernel,
@@ -189,6 +190,12 @@ pub struct PipelineKey {
     pub temperature: TemperatureSource,
     /// A multiplier that depends on the row.
     pub length: LengthSource,
+    /// The user's function of the score.
+    pub score_mod: Option<UserCode>,
+    /// The user's mask.
+    pub mask_mod: Option<UserCode>,
+    /// The user's functions read numbers.
+    pub user_params: bool,
     /// Statistics that are written.
     pub stats: Stats,
 }
@@ -201,6 +208,7 @@ impl PipelineKey {
             || self.alibi
             || self.sink == Sink::PerHead
             || self.length == LengthSource::Ssmax
+            || self.user_params
             || self.temperature != TemperatureSource::Number
     }
 }
@@ -241,6 +249,11 @@ impl fmt::Display for PipelineKey {
             (self.stats.entropy, "entropy"),
             (self.stats.row_max, "row_max"),
         ];
+        for (name, code) in [("score_mod", &self.score_mod), ("mask_mod", &self.mask_mod)] {
+            if let Some(code) = code {
+                write!(f, " +{name}/{}", code.tag())?;
+            }
+        }
         for (on, name) in options {
             if on {
                 write!(f, " +{name}")?;

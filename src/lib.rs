@@ -54,6 +54,7 @@
 //! # Features
 //!
 //! - `backends` (default): wgpu's Vulkan, Metal, DX12, GL and WebGPU back ends. Off where your app chooses them.
+//! - `user-code`: score and mask functions of your own, in WGSL ([`UserCode`]).
 //! - `case`: case files, one problem with its right answer in a safetensors file.
 //! - `cli`: the program `wgpu-attention`.
 
@@ -88,6 +89,7 @@ mod score;
 mod scores;
 mod shader;
 mod sharpness;
+mod user_code;
 
 pub use attention::Attention;
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
@@ -103,4 +105,5 @@ pub use problem::{MAX_SEQ, Problem, Shape, Stats, Tensor};
 pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
 pub use sharpness::{LengthScale, Scale, Temperature};
+pub use user_code::UserCode;
 pub use wgpu;

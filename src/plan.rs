@@ -101,6 +101,9 @@ impl Plan {
             bias: problem.bias.map(|b| b.0),
             alibi: problem.alibi,
             sink: problem.sink,
+            score_mod: problem.score_mod.clone(),
+            mask_mod: problem.mask_mod.clone(),
+            user_params: problem.user_params > 0,
             temperature: tables::source(problem.temperature),
             length: tables::length_source(problem.length_scale),
             stats: problem.stats,
@@ -176,6 +179,8 @@ impl Plan {
             alibi_slopes: tables.start(Table::AlibiSlopes),
             sinks: tables.start(Table::Sinks),
             ssmax: tables.start(Table::Ssmax),
+            user: tables.start(Table::User),
+            user_params: problem.user_params,
             length_coef,
             length_floor,
             ..Params::default()

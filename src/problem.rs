@@ -6,6 +6,7 @@ use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
 use crate::score::{Broadcast, Sink};
 use crate::sharpness::{LengthScale, Scale, Temperature};
+use crate::user_code::UserCode;
 
 /// Lengths above this are refused, so that `i + causal_offset` never leaves `i32` in a shader.
 pub const MAX_SEQ: u32 = 1 << 30;
@@ -170,6 +171,12 @@ pub struct Problem {
     pub alibi: bool,
     /// A logit in the denominator that belongs to no key.
     pub sink: Sink,
+    /// The user's own function of the score, after the soft cap and before bias and masks.
+    pub score_mod: Option<UserCode>,
+    /// The user's own mask.
+    pub mask_mod: Option<UserCode>,
+    /// 32-bit numbers that the user's functions read, from the table `user`.
+    pub user_params: u32,
     /// Statistics wanted beside out.
     pub stats: Stats,
 }
@@ -196,6 +203,9 @@ impl Problem {
             bias: None,
             alibi: false,
             sink: Sink::None,
+            score_mod: None,
+            mask_mod: None,
+            user_params: 0,
             stats: Stats::default(),
         }
     }
@@ -299,6 +309,24 @@ impl Problem {
         self
     }
 
+    /// A function of the score of your own.
+    pub fn score_mod(mut self, code: UserCode) -> Self {
+        self.score_mod = Some(code);
+        self
+    }
+
+    /// A mask of your own.
+    pub fn mask_mod(mut self, code: UserCode) -> Self {
+        self.mask_mod = Some(code);
+        self
+    }
+
+    /// How many 32-bit numbers the table `user` holds for your functions.
+    pub fn user_params(mut self, count: u32) -> Self {
+        self.user_params = count;
+        self
+    }
+
     /// Asks for the log-sum-exp of each row.
     pub fn with_lse(mut self) -> Self {
         self.stats.lse = true;
@@ -337,6 +365,9 @@ impl Problem {
                 self.factor(),
                 "finite in f32 when multiplied by log2(e), or divided by the soft cap",
             ));
+        }
+        if self.user_params > 0 && self.score_mod.is_none() && self.mask_mod.is_none() {
+            return Err(Error::Unused { field: "user_params", hint: "there is no score_mod or mask_mod" });
         }
         let s = &self.shape;
         let full = [s.batch, s.q_heads, s.seq_q, s.seq_k];

@@ -146,9 +146,17 @@ impl<'a> Head<'a> {
         one.softcap = problem.softcap;
         one.alibi = problem.alibi;
         one.sink = problem.sink;
+        if problem.score_mod.is_some() || problem.mask_mod.is_some() {
+            return Err(Error::KernelUnavailable {
+                kernel: Kernel::Naive.name(),
+                reason: "scores on demand do not know user code yet, whose indices are the whole problem's"
+                    .to_owned(),
+            });
+        }
         if problem.uses_positions() {
             // Row 0 of the part stands where its first row stood.
-            let position = reference::position(problem, inputs, b, rows.start);
+            let position =
+                reference::Cpu { problem, inputs, mods: reference::Mods::default() }.position(b, rows.start);
             one.alignment = Alignment::Offset(i32::try_from(position).unwrap_or(i32::MAX));
         }
 

@@ -12,6 +12,7 @@ use crate::kernel::{Kernel, LengthSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;
 use crate::problem::Tensor;
 use crate::score::Sink;
+use crate::user_code::UserCode;
 use std::fmt::Write;
 use unroll::Constants;
 
@@ -48,7 +49,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("OFFSET_PER_BATCH", key.offset_per_batch),
         ("KV_LEN", key.kv_len),
         ("MASK", key.mask.is_some()),
-        ("SCORED", key.softcap || key.alibi || key.bias.is_some()),
+        ("MASK_MOD", key.mask_mod.is_some()),
+        ("SCORED", key.softcap || key.alibi || key.bias.is_some() || key.score_mod.is_some()),
+        ("SCORE_MOD", key.score_mod.is_some()),
+        ("USER_PARAMS", key.user_params),
         ("SOFTCAP", key.softcap),
         ("ALIBI", key.alibi),
         ("BIAS", key.bias.is_some()),
@@ -79,6 +83,14 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     text.push('\n');
     text.push_str(&tensor::bias(key.bias));
+    for (code, missing) in [
+        (&key.score_mod, include_str!("../shaders/score_mod_none.wgsl")),
+        (&key.mask_mod, include_str!("../shaders/mask_mod_none.wgsl")),
+    ] {
+        text.push('\n');
+        text.push_str(code.as_ref().map_or(missing, UserCode::text));
+        text.push('\n');
+    }
     for module in modules(key) {
         text.push('\n');
         text.push_str(module);
@@ -110,6 +122,7 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         include_str!("../shaders/mask.wgsl"),
         dense_mask,
         include_str!("../shaders/score.wgsl"),
+        include_str!("../shaders/user_params.wgsl"),
         include_str!("../shaders/sharpness.wgsl"),
         include_str!("../shaders/softmax.wgsl"),
         stats,

@@ -24,6 +24,8 @@ pub enum Table {
     Sinks,
     /// f32, (q_heads): the s of Scalable-Softmax.
     Ssmax,
+    /// 32-bit numbers of the user's, for score_mod and mask_mod.
+    User,
 }
 
 /// Layout of the tables buffer: the small inputs that a problem uses, one after the other, 32 bits an element.
@@ -51,6 +53,8 @@ pub struct TableData<'a> {
     pub sinks: Option<&'a [f32]>,
     /// (q_heads): the s of Scalable-Softmax, each finite.
     pub ssmax: Option<&'a [f32]>,
+    /// 32-bit numbers for score_mod and mask_mod (floats by their bits).
+    pub user: Option<&'a [u32]>,
 }
 
 impl Tables {
@@ -76,6 +80,9 @@ impl Tables {
         }
         if problem.length_scale == LengthScale::Ssmax {
             tables.push(Table::Ssmax, s.q_heads.into());
+        }
+        if problem.user_params > 0 {
+            tables.push(Table::User, problem.user_params.into());
         }
         tables
     }
@@ -122,6 +129,7 @@ impl Tables {
                 Table::AlibiSlopes => words.extend(floats(data.alibi_slopes)),
                 Table::Sinks => words.extend(floats(data.sinks)),
                 Table::Ssmax => words.extend(floats(data.ssmax)),
+                Table::User => words.extend(data.user.unwrap_or_default()),
             }
         }
         Ok(words)
@@ -173,6 +181,12 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         data.ssmax.map(<[f32]>::len),
         (problem.length_scale == LengthScale::Ssmax).then_some(per_head),
         ("LengthScale::Ssmax", "ask for it with LengthScale::Ssmax"),
+    )?;
+    present(
+        "user",
+        data.user.map(<[u32]>::len),
+        (problem.user_params > 0).then_some(problem.user_params.into()),
+        ("Problem::user_params", "ask for it with Problem::user_params"),
     )?;
     for (field, values) in [("alibi_slopes", data.alibi_slopes), ("sinks", data.sinks), ("ssmax", data.ssmax)]
     {

@@ -1,9 +1,10 @@
 //! The tiled kernel in f32 on the CPU, with the shader's order of operations: what rounding alone does.
 
-use super::{Inputs, Outputs, bias, position, row_factor, visible};
+use super::{Cpu, Mods};
 use crate::error::{Error, Result};
+use crate::host::{Inputs, Outputs};
 use crate::plan::{Plan, Tiles};
-use crate::problem::{Problem, Tensor};
+use crate::problem::Tensor;
 use crate::score::Sink;
 use core::f32::consts::LOG2_E;
 
@@ -20,7 +21,7 @@ const MAX_BIAS: f32 = 1.0e38;
 /// What [`Inputs::check`] finds; [`Error::KernelUnavailable`] for a plan of another kernel.
 pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let problem = plan.problem();
-    inputs.check(problem)?;
+    let cpu = Cpu::new(problem, inputs, &Mods::default())?;
     let Some(tiles) = plan.tiles() else {
         return Err(Error::KernelUnavailable {
             kernel: plan.kernel().name(),
@@ -38,7 +39,7 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     for b in 0..s.batch {
         for h in 0..s.q_heads {
             for i in 0..s.seq_q {
-                let (o, [lse, entropy, row_max]) = row(plan, inputs, tiles, [b, h, i])?;
+                let (o, [lse, entropy, row_max]) = row(&cpu, tiles, [b, h, i])?;
                 for (d, x) in (0..).zip(o) {
                     outputs.out[out_view.index([b, h, i, d]) as usize] = x;
                 }
@@ -57,13 +58,13 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     Ok(outputs)
 }
 
-fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
-    let problem = plan.problem();
+fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
+    let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
     let (q, k, v) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?, problem.view(Tensor::V)?);
     let kv_head = h / s.group();
     // Through f64, because a twin of each length rule would only repeat it: the factor is rounded to f32 here.
-    let exact = row_factor(problem, inputs, [b, h, i]).value;
+    let exact = cpu.row_factor([b, h, i]).value;
     let factor = match problem.softcap {
         None => exact * core::f64::consts::LOG2_E,
         Some(cap) => exact / f64::from(cap),
@@ -84,13 +85,13 @@ fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> R
         let scores: Vec<f32> = keys
             .clone()
             .map(|j| {
-                if !visible(problem, inputs, [b, h, i, j]) {
+                if !cpu.visible([b, h, i, j]) {
                     return NOTHING;
                 }
                 let product = (0..).zip(&q_row).fold(0.0f32, |sum, (d, &q)| {
                     q.mul_add(k_type.round(inputs.k[k.index([b, kv_head, j, d]) as usize]), sum)
                 });
-                finish_score(problem, inputs, product, [b, h, i, j])
+                finish_score(cpu, product, [b, h, i, j])
             })
             .collect();
         let new = scores.iter().copied().fold(m, f32::max);
@@ -142,18 +143,19 @@ fn row(plan: &Plan, inputs: &Inputs<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> R
 }
 
 /// As `finish_scores` of `shaders/score.wgsl`, for a pair that is visible.
-fn finish_score(problem: &Problem, inputs: &Inputs<'_>, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
+fn finish_score(cpu: &Cpu<'_>, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
+    let (problem, inputs) = (cpu.problem, cpu.inputs);
     let mut s = product;
     if problem.softcap.is_some() {
         let e = (-2.0 * LOG2_E * product.abs()).exp2();
         s = problem.softcap_log2() * (product.signum() * (1.0 - e) / (1.0 + e));
     }
     if let Some(slopes) = inputs.tables.alibi_slopes {
-        let distance = (position(problem, inputs, b, i) - i64::from(j)).abs();
+        let distance = (cpu.position(b, i) - i64::from(j)).abs();
         s -= slopes[h as usize] * LOG2_E * distance as f32;
     }
     if problem.bias.is_some() {
-        s += (bias(problem, inputs, [b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E;
+        s += (cpu.bias([b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E;
     }
     s
 }

@@ -57,10 +57,12 @@ pub(crate) struct Params {
     pub alibi_slopes: u32,
     pub sinks: u32,
     pub ssmax: u32,
+    pub user: u32,
+    pub user_params: u32,
     pub length_coef: f32,
     pub length_floor: u32,
     /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 3],
+    pub _pad: [u32; 1],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -116,6 +118,8 @@ fields!(
     alibi_slopes,
     sinks,
     ssmax,
+    user,
+    user_params,
     length_coef,
     length_floor,
 );

@@ -143,6 +143,7 @@ pub struct Case {
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub user: Option<Vec<u32>>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
     /// A bound on out's error above this share of the largest |v| would show nothing, and fails the test.
@@ -210,6 +211,7 @@ impl Case {
             alibi_slopes,
             sinks,
             ssmax,
+            user: None,
             bias,
             mask,
             vacuous: 1e-3,
@@ -238,6 +240,7 @@ impl Case {
             alibi_slopes: self.alibi_slopes.as_deref(),
             sinks: self.sinks.as_deref(),
             ssmax: self.ssmax.as_deref(),
+            user: self.user.as_deref(),
         }
     }
 

@@ -1,0 +1,188 @@
+//! Scores in float64: which keys a row sees, and what the softmax sees of them.
+
+use super::{Bounded, EPS, LOG2_NEAR_1, Mods, growth};
+use crate::host::Inputs;
+use crate::layout::View;
+use crate::mask::{Alignment, MaskFormat};
+use crate::problem::Problem;
+use crate::sharpness::{LengthScale, Temperature};
+
+/// A problem with its inputs, which were checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Cpu<'a> {
+    pub(crate) problem: &'a Problem,
+    pub(crate) inputs: &'a Inputs<'a>,
+    pub(crate) mods: Mods<'a>,
+}
+
+/// A score, and how far rounding may move it.
+#[derive(Clone, Copy)]
+pub(super) struct Score {
+    pub(super) score: f64,
+    pub(super) error: f64,
+}
+
+impl Cpu<'_> {
+    /// Whether query `i` of head `h` of batch `b` sees key `j`: all masks, and no bias of -inf.
+    pub(super) fn visible(&self, at: [u32; 4]) -> bool {
+        let [b, _, i, j] = at;
+        if !self.near([b, i, j]) {
+            return false;
+        }
+        if let (Some((format, sizes)), Some(mask)) = (self.problem.mask, self.inputs.mask)
+            && !mask_keeps(format, mask, dense_index(sizes.strides(), at))
+        {
+            return false;
+        }
+        self.mods.mask.is_none_or(|keeps| keeps(at)) && self.bias(at) != f64::NEG_INFINITY
+    }
+
+    /// Whether lengths, causal mask and window let query `i` of batch `b` see key `j`.
+    fn near(&self, [b, i, j]: [u32; 3]) -> bool {
+        if let Some(lens) = self.inputs.tables.kv_len
+            && j >= lens[b as usize]
+        {
+            return false;
+        }
+        let distance = i64::from(j) - self.position(b, i);
+        if self.problem.causal && distance > 0 {
+            return false;
+        }
+        if let Some(window) = self.problem.window {
+            let near = window.left.is_none_or(|left| -distance <= i64::from(left))
+                && window.right.is_none_or(|right| distance <= i64::from(right));
+            if !near && j >= window.keep_first {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The additive bias of a pair, as it is stored; 0 where there is none.
+    pub(super) fn bias(&self, at: [u32; 4]) -> f64 {
+        match (self.problem.bias, self.inputs.bias) {
+            (Some((dtype, sizes)), Some(bias)) => {
+                f64::from(dtype.round(bias[dense_index(sizes.strides(), at)]))
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// Position of a query among the keys.
+    pub(crate) fn position(&self, b: u32, i: u32) -> i64 {
+        let shape = &self.problem.shape;
+        let offset = match self.problem.alignment {
+            Alignment::PerBatch => {
+                i64::from(self.inputs.tables.causal_offset.unwrap_or_default()[b as usize])
+            }
+            Alignment::TopLeft => 0,
+            Alignment::Offset(offset) => i64::from(offset),
+            Alignment::BottomRight => i64::from(shape.seq_k) - i64::from(shape.seq_q),
+        };
+        i64::from(i) + offset
+    }
+
+    /// `scale / temperature` of one row, times its length scale. The bound is that of the length scale alone.
+    pub(super) fn row_factor(&self, [b, h, i]: [u32; 3]) -> Bounded {
+        let (problem, tables) = (self.problem, &self.inputs.tables);
+        let s = &problem.shape;
+        let table = tables.temperature.unwrap_or_default();
+        let tau = match problem.temperature {
+            Temperature::Value(_) => 1.0, // is in factor()
+            Temperature::PerHead => f64::from(table[h as usize]),
+            Temperature::PerRow => {
+                let row = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize + i as usize;
+                f64::from(table[row])
+            }
+        };
+        let n = || {
+            let n = (0..s.seq_k).filter(|&j| self.near([b, i, j])).count();
+            n.max(1) as f64
+        };
+        // The multiplier, and what multiplies its logarithm.
+        let (length, coef) = match problem.length_scale {
+            LengthScale::None | LengthScale::Yarn { .. } => (1.0, 0.0), // is in factor()
+            LengthScale::Ssmax => {
+                let s = f64::from(tables.ssmax.unwrap_or_default()[h as usize]);
+                (s * n().ln(), s)
+            }
+            LengthScale::LogTrainLen { train_len } => {
+                let coef = 1.0 / f64::from(train_len).ln();
+                ((n().ln() * coef).max(1.0), coef)
+            }
+            LengthScale::Llama4 { coef, floor } => {
+                let steps = (self.position(b, i).max(0) + 1) / i64::from(floor);
+                (1.0 + f64::from(coef) * (steps as f64 + 1.0).ln(), f64::from(coef))
+            }
+        };
+        let base = problem.factor() / tau;
+        let value = base * length;
+        // WGSL's log is good to 2^-21 near 1 and to 3 ulp elsewhere.
+        let bound = if coef == 0.0 {
+            0.0
+        } else {
+            base.abs() * coef.abs() * 2.0 * LOG2_NEAR_1 + 10.0 * EPS * value.abs()
+        };
+        Bounded { value, bound }
+    }
+
+    /// The scores of one row as the softmax sees them; `None` for keys that the row does not see.
+    pub(super) fn scores(&self, q: &View, k: &View, [b, h, i]: [u32; 3]) -> Vec<Option<Score>> {
+        let (problem, inputs) = (self.problem, self.inputs);
+        let s = &problem.shape;
+        let factor = self.row_factor([b, h, i]);
+        let [q_type, k_type, ..] = problem.dtypes;
+        let slope = inputs.tables.alibi_slopes.map_or(0.0, |slopes| f64::from(slopes[h as usize]));
+        let position = self.position(b, i);
+        let score = |j| {
+            let at = [b, h, i, j];
+            if !self.visible(at) {
+                return None;
+            }
+            let (mut dot, mut size) = (0.0, 0.0);
+            for d in 0..s.head_dim_qk {
+                let x = f64::from(q_type.round(inputs.q[q.index([b, h, i, d]) as usize]))
+                    * f64::from(k_type.round(inputs.k[k.index([b, h / s.group(), j, d]) as usize]));
+                dot += x;
+                size += x.abs();
+            }
+            let mut score = dot * factor.value;
+            let dims = f64::from(s.head_dim_qk.next_multiple_of(4));
+            let mut error = (EPS * growth(dims + 8.0) * factor.value.abs() + factor.bound) * size;
+            if let Some(cap) = problem.softcap {
+                let cap = f64::from(cap);
+                score = cap * (score / cap).tanh();
+                // tanh made of an exp2, two sums and a quotient is off by less than 10 eps; one more for the product.
+                error += 12.0 * EPS * cap;
+            }
+            if let Some(f) = self.mods.score {
+                // How fast the user's function grows, and a few operations of its own.
+                let step = (error + EPS * score.abs()).max(1e-9);
+                let (below, above) = (f(score - step, at), f(score + step, at));
+                let before = score.abs();
+                score = f(score, at);
+                error =
+                    (above - score).abs().max((score - below).abs()) + 32.0 * EPS * (before + score.abs());
+            }
+            let added = [self.bias(at), -slope * (position - i64::from(j)).abs() as f64];
+            for term in added {
+                score += term;
+                error += EPS * (3.0 * term.abs() + score.abs());
+            }
+            Some(Score { score, error })
+        };
+        (0..s.seq_k).map(score).collect()
+    }
+}
+
+/// Element `at` of a dense mask.
+pub(crate) fn mask_keeps(format: MaskFormat, mask: &[u8], at: usize) -> bool {
+    match format {
+        MaskFormat::Bytes => mask[at] != 0,
+        MaskFormat::Bits => mask[at / 8] >> (at % 8) & 1 == 1,
+    }
+}
+
+pub(crate) fn dense_index(strides: [u64; 4], at: [u32; 4]) -> usize {
+    strides.iter().zip(at).map(|(&step, n)| step * u64::from(n)).sum::<u64>() as usize
+}

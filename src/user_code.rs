@@ -1,0 +1,273 @@
+//! The user's own score and mask functions, in WGSL, as FlexAttention has them in Python.
+//!
+//! The text is parsed and type-checked on its own, before it meets a kernel: it can use nothing but WGSL and the two functions
+//! that read its parameters, and errors point into it. Then what it declares is given the prefix `user_`, so that
+//! no name of it can meet one of the kernel's.
+
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// A function of the user's that is compiled into the kernel.
+///
+/// Made by [`UserCode::score_mod`] or [`UserCode::mask_mod`] (feature `user-code`). The text may hold other functions, constants and
+/// structs too. It reads numbers that the app may change from call to call with `param_f32(n)` and
+/// `param_u32(n)`, from the table `user` (see [`Problem::user_params`](crate::Problem::user_params)); a number beyond the last is 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct UserCode {
+    text: Arc<str>,
+}
+
+impl UserCode {
+    /// The code as it goes into the kernel.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// A short name for labels: two codes of different text have different ones, as good as always.
+    pub(crate) fn tag(&self) -> String {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.text.hash(&mut hasher);
+        format!("{:08x}", hasher.finish() as u32)
+    }
+}
+
+/// What the text is checked against in place of the kernel: on one line, so that the text's lines count from the next one.
+#[cfg(feature = "user-code")]
+const PRELUDE: &str =
+    "fn param_f32(n: u32) -> f32 { return f32(n); } fn param_u32(n: u32) -> u32 { return n; }";
+
+#[cfg(feature = "user-code")]
+impl UserCode {
+    /// A score function: `fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32`.
+    ///
+    /// It is given the score after scale, temperature and soft cap and before bias and masks, and returns the new one, which
+    /// is kept within +-1e38. It is called for hidden pairs too, and what it returns for them is dropped.
+    ///
+    /// # Errors
+    /// [`Error::UserCode`] with the line and column in the text.
+    ///
+    /// ```
+    /// use wgpu_attention::UserCode;
+    /// let relative = UserCode::score_mod(
+    ///     "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 {
+    ///          return score - param_f32(0u) * abs(f32(q_index) - f32(k_index));
+    ///      }",
+    /// )?;
+    /// # Ok::<(), wgpu_attention::Error>(())
+    /// ```
+    pub fn score_mod(text: &str) -> Result<Self> {
+        const SIGNATURE: &str =
+            "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32";
+        Self::new("score_mod", text, SIGNATURE, "sbbbb>s")
+    }
+
+    /// A mask function: `fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool`, true where the query attends to
+    /// the key. It is combined with all other masks by AND.
+    ///
+    /// # Errors
+    /// [`Error::UserCode`] with the line and column in the text.
+    pub fn mask_mod(text: &str) -> Result<Self> {
+        const SIGNATURE: &str = "fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool";
+        Self::new("mask_mod", text, SIGNATURE, "bbbb>t")
+    }
+
+    fn new(which: &'static str, text: &str, signature: &'static str, types: &str) -> Result<Self> {
+        let module = parse(which, text)?;
+        let refuse = |message: String| Error::UserCode { which, line: 1, column: 1, message };
+        let found = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some(which));
+        let Some((_, function)) = found else {
+            return Err(refuse(format!("it has no `{signature}`")));
+        };
+        let code = |ty: naga::Handle<naga::Type>| match module.types[ty].inner {
+            naga::TypeInner::Scalar(naga::Scalar::F32) => 's',
+            naga::TypeInner::Scalar(naga::Scalar::U32) => 'b',
+            naga::TypeInner::Scalar(naga::Scalar::BOOL) => 't',
+            _ => '?',
+        };
+        let mut got: String = function.arguments.iter().map(|a| code(a.ty)).collect();
+        got.push('>');
+        got.extend(function.result.iter().map(|r| code(r.ty)));
+        if got != types {
+            return Err(refuse(format!("its {which} must be `{signature}`")));
+        }
+        for (what, is_there) in [
+            ("an entry point", !module.entry_points.is_empty()),
+            ("a variable at module scope", !module.global_variables.is_empty()),
+            ("an override", !module.overrides.is_empty()),
+        ] {
+            if is_there {
+                return Err(refuse(format!(
+                    "it declares {what}, but may hold only functions, constants and types"
+                )));
+            }
+        }
+        let renamed = rename(text);
+        // Renaming keeps the meaning; where it did not (a member with the name of a function), say so now.
+        parse(which, &renamed)
+            .map_err(|e| refuse(format!("a name at module scope is also the name of a member ({e})")))?;
+        Ok(UserCode { text: renamed.into() })
+    }
+}
+
+#[cfg(feature = "user-code")]
+fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
+    let source = format!("{PRELUDE}\n{text}");
+    let error = |location: Option<naga::SourceLocation>, message: String| {
+        let (line, column) =
+            location.map_or((1, 1), |l| (l.line_number.saturating_sub(1).max(1), l.line_position));
+        Error::UserCode { which, line, column, message }
+    };
+    let module = naga::front::wgsl::parse_str(&source)
+        .map_err(|e| error(e.location(&source), e.message().to_owned()))?;
+    let mut validator =
+        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty());
+    match validator.validate(&module) {
+        Ok(_) => Ok(module),
+        Err(e) => {
+            let inner: &dyn std::error::Error = e.as_inner();
+            let message = std::iter::successors(Some(inner), |e| e.source()).map(ToString::to_string);
+            let message = message.collect::<Vec<_>>().join(": ");
+            Err(error(e.location(&source), message))
+        }
+    }
+}
+
+/// Gives everything that a text declares at module scope the prefix `user_`.
+#[cfg(feature = "user-code")]
+fn rename(text: &str) -> String {
+    let tokens = tokens(text);
+    let mut depth = 0i32;
+    let mut declared = std::collections::BTreeSet::new();
+    let mut before = "";
+    for &token in &tokens {
+        match token {
+            "{" | "(" => depth += 1,
+            "}" | ")" => depth -= 1,
+            _ if depth == 0 && !is_space(token) && matches!(before, "fn" | "const" | "struct" | "alias") => {
+                declared.insert(token);
+            }
+            _ => {}
+        }
+        if !is_space(token) {
+            before = token;
+        }
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut before = "";
+    for &token in &tokens {
+        if declared.contains(token) && before != "." {
+            out.push_str("user_");
+        }
+        out.push_str(token);
+        if !is_space(token) {
+            before = token;
+        }
+    }
+    out
+}
+
+#[cfg(feature = "user-code")]
+fn is_space(token: &str) -> bool {
+    token.starts_with("//") || token.starts_with("/*") || token.chars().all(char::is_whitespace)
+}
+
+/// Splits WGSL into words, comments, white space and single characters; joined, they are the text again.
+#[cfg(feature = "user-code")]
+fn tokens(text: &str) -> Vec<&str> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            comment(rest)
+        } else if word(first) {
+            rest.find(|c| !word(c)).unwrap_or(rest.len())
+        } else if first.is_whitespace() {
+            rest.find(|c: char| !c.is_whitespace()).unwrap_or(rest.len())
+        } else {
+            first.len_utf8()
+        };
+        let (token, after) = rest.split_at(len);
+        tokens.push(token);
+        rest = after;
+    }
+    tokens
+}
+
+/// Length of a block comment, which may hold others.
+#[cfg(feature = "user-code")]
+fn comment(text: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        if rest.starts_with("/*") {
+            (depth, at) = (depth + 1, at + 2);
+        } else if rest.starts_with("*/") {
+            (depth, at) = (depth - 1, at + 2);
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += rest.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    text.len()
+}
+
+#[cfg(all(test, feature = "user-code"))]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool";
+
+    #[test]
+    fn names_at_module_scope_get_a_prefix_and_others_do_not() {
+        let text = format!(
+            "// near\nconst near = 3u; /* near */ struct P {{ far: u32 }}\nfn helper(p: P) -> bool {{ return p.far < near; }}\n{HEAD} {{ let tile = P(k_index); return helper(tile); }}"
+        );
+        let code = UserCode::mask_mod(&text).unwrap();
+        for expected in [
+            "const user_near",
+            "user_helper(p: user_P)",
+            "p.far < user_near",
+            "fn user_mask_mod",
+            "// near",
+            "/* near */",
+        ] {
+            assert!(code.text().contains(expected), "{expected} is not in\n{}", code.text());
+        }
+        assert!(code.text().contains("let tile"));
+    }
+
+    #[test]
+    fn errors_point_into_the_text() {
+        let text = format!("{HEAD} {{\n    return q_index + pool;\n}}");
+        let Err(Error::UserCode { which, line, column, message }) = UserCode::mask_mod(&text) else {
+            panic!("accepted");
+        };
+        assert_eq!((which, line, column), ("mask_mod", 2, 22), "{message}");
+        assert!(message.contains("pool"), "{message}");
+    }
+
+    #[test]
+    fn what_is_not_a_function_of_indices_is_refused() {
+        for text in [
+            String::new(),
+            "fn mask_mod() -> bool { return true; }".to_owned(),
+            format!(
+                "@group(0) @binding(1) var<storage, read> q: array<f32>; {HEAD} {{ return q[0] > 0.0; }}"
+            ),
+            format!("var<private> x: u32; {HEAD} {{ return x > 0u; }}"),
+            format!("override x: u32 = 1u; {HEAD} {{ return x > 0u; }}"),
+            format!("enable f16; {HEAD} {{ return true; }}"),
+            format!("{HEAD} {{ return 1u; }}"),
+            format!("{HEAD} {{ return true; }} @compute @workgroup_size(1) fn main() {{}}"),
+        ] {
+            assert!(matches!(UserCode::mask_mod(&text), Err(Error::UserCode { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Score and mask functions of the user's, against twins in float64: the ready-made ones that people know from FlexAttention.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use common::{Case, Gpu, assert_right, shape};
+use wgpu_attention::{
+    Alignment, Caps, DType, Error, Kernel, Plan, PlanOptions, Problem, Stats, UserCode, reference::Mods,
+    reference::truth_with,
+};
+
+fn score_mod(body: &str) -> UserCode {
+    let head = "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32";
+    UserCode::score_mod(&format!("{head} {{ {body} }}")).unwrap()
+}
+
+fn mask_mod(body: &str) -> UserCode {
+    let head = "fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool";
+    UserCode::mask_mod(&format!("{head} {{ {body} }}")).unwrap()
+}
+
+fn problem() -> Problem {
+    let mut problem = Problem::new(shape([2, 4, 2, 37, 70, 16, 16]));
+    problem.stats = Stats::ALL;
+    problem
+}
+
+fn check(gpu: &Gpu, problem: Problem, user: &[u32], mods: &Mods<'_>) {
+    let mut case = Case::new(problem.user_params(user.len() as u32), 7);
+    if !user.is_empty() {
+        case.user = Some(user.to_vec());
+    }
+    let truth = truth_with(&case.problem, &case.inputs(), mods).unwrap();
+    // Whole, and cut into many slices: the functions are given the whole problem's indices either way.
+    let mut small = Caps::from_device(&gpu.device);
+    small.max_compute_workgroups_per_dimension = 1;
+    for kernel in Kernel::ALL {
+        let options = PlanOptions::kernel(kernel);
+        let mut plans = vec![common::plan(gpu, &case.problem, &options)];
+        if kernel == Kernel::Tiled {
+            let plan = Plan::new(&case.problem, &small, &options).unwrap();
+            assert_eq!(plan.slices().len(), 8);
+            plans.push(plan);
+        }
+        for plan in plans {
+            let got = common::run_plan(gpu, &plan, &case);
+            assert_right(gpu, &plan, &case, &truth, &got);
+        }
+    }
+}
+
+#[test]
+fn relative_position_bias() {
+    let gpu = gpu!();
+    let code = score_mod("return score + param_f32(head) * (f32(q_index) - f32(k_index));");
+    let slopes = [0.1f32, -0.2, 0.05, 0.0];
+    let twin = |score: f64, [_, h, i, j]: [u32; 4]| {
+        score + f64::from(slopes[h as usize]) * (f64::from(i) - f64::from(j))
+    };
+    let user = slopes.map(f32::to_bits);
+    check(gpu, problem().score_mod(code), &user, &Mods { score: Some(&twin), mask: None });
+}
+
+#[test]
+fn soft_cap_as_user_code_agrees_with_the_built_in_one() {
+    let gpu = gpu!();
+    let code = score_mod("return 5.0 * tanh(score / 5.0);");
+    let twin = |score: f64, _: [u32; 4]| 5.0 * (score / 5.0).tanh();
+    check(gpu, problem().score_mod(code), &[], &Mods { score: Some(&twin), mask: None });
+}
+
+#[test]
+fn document_mask() {
+    let gpu = gpu!();
+    // Documents of keys, then of queries: user code sees two lists one after the other.
+    let code = mask_mod("return param_u32(k_index) == param_u32(70u + q_index);");
+    let documents: Vec<u32> = (0..70).map(|j| j / 20).chain((0..37).map(|i| i / 11)).collect();
+    let keeps = |[_, _, i, j]: [u32; 4]| documents[j as usize] == documents[70 + i as usize];
+    check(gpu, problem().mask_mod(code), &documents, &Mods { score: None, mask: Some(&keeps) });
+}
+
+#[test]
+fn prefix_lm_and_dilated_window() {
+    let gpu = gpu!();
+    let prefix = mask_mod("return k_index < 12u || k_index <= q_index;");
+    let keeps = |[_, _, i, j]: [u32; 4]| j < 12 || j <= i;
+    check(gpu, problem().mask_mod(prefix), &[], &Mods { score: None, mask: Some(&keeps) });
+
+    let dilated = mask_mod(
+        "let distance = abs(i32(q_index) - i32(k_index)); return distance <= 24 && distance % 3 == 0;",
+    );
+    let keeps = |[_, _, i, j]: [u32; 4]| i.abs_diff(j) <= 24 && i.abs_diff(j) % 3 == 0;
+    check(gpu, problem().mask_mod(dilated), &[], &Mods { score: None, mask: Some(&keeps) });
+}
+
+#[test]
+fn user_code_stands_beside_every_other_option() {
+    let gpu = gpu!();
+    let mut problem = problem()
+        .causal(Alignment::BottomRight)
+        .with_kv_len()
+        .with_alibi()
+        .softcap(20.0)
+        .dtype(DType::F16)
+        .score_mod(score_mod("return 0.5 * score + f32(batch);"))
+        .mask_mod(mask_mod("return (q_index + k_index + head) % 5u != 0u;"));
+    problem.sink = wgpu_attention::Sink::PerHead;
+    let score = |score: f64, [b, ..]: [u32; 4]| 0.5 * score + f64::from(b);
+    let mask = |[_, h, i, j]: [u32; 4]| !(i + j + h).is_multiple_of(5);
+    check(gpu, problem, &[], &Mods { score: Some(&score), mask: Some(&mask) });
+}
+
+#[test]
+fn a_mask_that_hides_everything_gives_empty_rows() {
+    let gpu = gpu!();
+    let keeps = |[_, _, i, _]: [u32; 4]| i != 3;
+    let code = mask_mod("return q_index != 3u;");
+    check(gpu, problem().mask_mod(code), &[], &Mods { score: None, mask: Some(&keeps) });
+}
+
+#[test]
+fn numbers_that_are_not_there_are_zero() {
+    let gpu = gpu!();
+    let code = score_mod("return score + param_f32(1000000u) + f32(param_u32(4294967295u)) + param_f32(0u);");
+    let twin = |score: f64, _: [u32; 4]| score + 1.5;
+    check(gpu, problem().score_mod(code), &[1.5f32.to_bits()], &Mods { score: Some(&twin), mask: None });
+}
+
+#[test]
+fn names_of_the_kernel_are_the_users_own_too() {
+    let gpu = gpu!();
+    // Every one of these is a name of the kernel's.
+    let text = "
+        const LOG2_E = 2.0;
+        struct Params { m: f32 }
+        fn load_q(x: f32) -> f32 { return x * LOG2_E; }
+        fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 {
+            let params = Params(score);
+            return load_q(params.m);
+        }";
+    let code = UserCode::score_mod(text).unwrap();
+    let twin = |score: f64, _: [u32; 4]| 2.0 * score;
+    check(gpu, problem().score_mod(code), &[], &Mods { score: Some(&twin), mask: None });
+}
+
+#[test]
+fn the_reference_asks_for_twins() {
+    let case = Case::new(problem().mask_mod(mask_mod("return true;")), 1);
+    let result = truth_with(&case.problem, &case.inputs(), &Mods::default());
+    assert!(matches!(result, Err(Error::Missing { field: "the float64 twin of mask_mod", .. })));
+    let plain = Case::new(problem(), 1);
+    let twin = |_: [u32; 4]| true;
+    let result = truth_with(&plain.problem, &plain.inputs(), &Mods { score: None, mask: Some(&twin) });
+    assert!(matches!(result, Err(Error::Unused { field: "the float64 twin of mask_mod", .. })));
+}

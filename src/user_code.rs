@@ -4,6 +4,7 @@
 //! that read its parameters, and errors point into it. Then what it declares is given the prefix `user_`, so that
 //! no name of it can meet one of the kernel's.
 
+#[cfg(feature = "user-code")]
 use crate::error::{Error, Result};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Tile sizes, and the memory they need: a pure function of the problem and the device's limits.
 
-use crate::caps::Caps;
+use crate::caps::{AdapterClass, Caps};
 use crate::error::{Error, Result};
 use crate::problem::Shape;
 use core::fmt;
@@ -182,7 +182,14 @@ impl Tiles {
         let dim4_qk = shape.head_dim_qk.div_ceil(4);
         let dim4_v = shape.head_dim_v.div_ceil(4);
         let needed_groups = shape.seq_q.div_ceil(4).max(1);
-        let most_threads = if dim4_v > 128 { 256 } else { 128 };
+        let is_cpu = caps.class == AdapterClass::Cpu;
+        let most_threads = match dim4_v {
+            // A CPU keeps the registers of all threads in its caches and runs a few of them at a time: a workgroup as
+            // large as eight row groups need is enough, and compiles in half the time.
+            _ if is_cpu => (2 * dim4_v).next_power_of_two().clamp(32, 256),
+            0..=128 => 128,
+            _ => 256,
+        };
         for threads in descending(most_threads).filter(|&t| t <= caps.threads()) {
             for row_groups in descending(16).filter(|&g| g <= threads) {
                 let too_many_rows = row_groups > needed_groups.next_power_of_two();
@@ -207,8 +214,9 @@ impl Tiles {
                 let Some(mut tiles) = descending(widest).find_map(|chunk| fit(chunk, 0)) else {
                     continue;
                 };
-                // v is staged where more than one thread row reads it and enough of it fits.
-                if tiles.shape(shape.head_dim_v).out_row_groups < row_groups {
+                // v is staged where more than one thread row reads it and enough of it fits. On a CPU workgroup
+                // memory is ordinary memory, and staging a copy for nothing.
+                if !is_cpu && tiles.shape(shape.head_dim_v).out_row_groups < row_groups {
                     let staged = |v_chunk| Tiles { v_chunk, ..tiles };
                     if let Some(fits) = descending(tiles.keys())
                         .take_while(|&v_chunk| v_chunk >= 4)

@@ -36,14 +36,26 @@ pub(crate) fn ensure(program: &Path) -> Result<String, String> {
     }
     match ask(program)? {
         Answer::Found => Ok("There is a graphics adapter now: Mesa's software Vulkan driver.".to_owned()),
-        Answer::None => {
-            Err("the driver is installed, but still no adapter is found; `wgpu-attention info` says more"
-                .to_owned())
-        }
+        Answer::None => Err(still_none(&overrides())),
         Answer::Failed(why) => Err(why),
     }
 }
 
+/// Variables that keep drivers from being found, where they are set.
+fn overrides() -> Vec<&'static str> {
+    let names = ["WGPU_BACKEND", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT"];
+    names.into_iter().filter(|name| std::env::var_os(name).is_some()).collect()
+}
+
+fn still_none(overrides: &[&str]) -> String {
+    let hint = match overrides {
+        [] => "`wgpu-attention info` says more".to_owned(),
+        names => format!("{} in the environment may keep it from being found", names.join(" and ")),
+    };
+    format!("the driver is installed, but still no adapter is found: {hint}")
+}
+
+/// Runs the attempts in their order until one works.
 fn first_that_works(attempts: &[Attempt]) -> Result<(), String> {
     let mut result = Ok(());
     for attempt in attempts {
@@ -87,6 +99,14 @@ fn answer(code: Option<i32>, complaint: &str) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_that_hide_the_driver_are_named() {
+        assert!(still_none(&[]).ends_with("says more"));
+        assert!(
+            still_none(&["WGPU_BACKEND", "VK_DRIVER_FILES"]).contains("WGPU_BACKEND and VK_DRIVER_FILES")
+        );
+    }
 
     #[test]
     fn exit_codes_are_told_apart() {

@@ -98,3 +98,8 @@ pub use prepared::{Bound, BufferRef, Buffers, Prepared};
 pub use problem::{MAX_SEQ, Problem, Shape, Stats, Tensor};
 pub use sharpness::{Scale, Temperature};
 pub use wgpu;
+
+/// The README's examples, compiled and run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -1,34 +1,52 @@
-//! What the temperature does: the mean entropy of the rows, from one-hot to uniform, computed on the GPU.
+//! What temperature and scale do to the softmax: the mean entropy of the rows, from one-hot to uniform, on the GPU.
 //!
 //! ```sh
 //! cargo run --example temperature
 //! ```
 
-use wgpu_attention::{Attention, Inputs, Problem, Shape, Temperature, headless};
+use wgpu_attention::{Attention, Inputs, Problem, Scale, Shape, Temperature, headless};
 
 const HEADS: u32 = 4;
 const KEYS: u32 = 128;
-const HEAD_DIM: u32 = 64;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gpu = headless::open_blocking(&headless::Options::default())?;
     let attention = Attention::new(&gpu.device);
-    let shape = Shape::self_attention(1, HEADS, KEYS, HEAD_DIM);
-    let length = (HEADS * KEYS * HEAD_DIM) as usize;
-    let (q, k, v) = (normal(1, length), normal(2, length), normal(3, length));
-    let inputs = Inputs::new(&q, &k, &v);
-
-    println!("on {}: {KEYS} keys, so at most {:.3} nats", gpu.adapter.get_info().name, (KEYS as f32).ln());
-    println!("temperature   mean entropy   keys that count (e^entropy)");
-    for temperature in [0.01, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 100.0] {
-        let problem = Problem::new(shape).temperature(Temperature::Value(temperature)).with_entropy();
-        let result = attention.run_blocking(&gpu.queue, &problem, &inputs)?;
+    // Random q and k of deviation 1, 128 keys.
+    let mean_entropy = |head_dim, scale, temperature| -> Result<f32, wgpu_attention::Error> {
+        let shape = Shape::self_attention(1, HEADS, KEYS, head_dim);
+        let length = (HEADS * KEYS * head_dim) as usize;
+        let (q, k) = (normal(1, length), normal(2, length));
+        let problem = Problem::new(shape).scale(scale).temperature(temperature).with_entropy();
+        let result = attention.run_blocking(&gpu.queue, &problem, &Inputs::new(&q, &k, &k))?;
         let entropies = result.entropy.unwrap_or_default();
-        let mean = entropies.iter().sum::<f32>() / entropies.len() as f32;
-        println!("{temperature:>11}   {mean:>12.4}   {:>12.1}", mean.exp());
+        Ok(entropies.iter().sum::<f32>() / entropies.len() as f32)
+    };
+    println!("on {}", gpu.adapter.get_info().name);
+    println!("mean entropy in nats; {KEYS} keys, so at most {:.3}\n", (KEYS as f32).ln());
+
+    println!("temperature   entropy   keys that count (e^entropy)     head dim 64, scale 1/sqrt(64)");
+    for temperature in [0.01, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 100.0] {
+        let entropy = mean_entropy(64, Scale::default(), Temperature::Value(temperature))?;
+        println!("{temperature:>11}   {entropy:>7.3}   {:>6.1}", entropy.exp());
     }
     // The temperature is an argument and not a part of the shader.
-    println!("compiled shaders: {}", attention.compiled());
+    println!("shaders compiled for all of these: {}\n", attention.compiled());
+
+    println!("head dim   no scale   1/sqrt(d)     2/d     1/d         temperature 1");
+    for head_dim in [4, 16, 64, 256, 1024] {
+        let scales = [
+            Scale::Value(1.0),
+            Scale::RsqrtHeadDim,
+            Scale::PerHeadDim { numerator: 2.0 },
+            Scale::PerHeadDim { numerator: 1.0 },
+        ];
+        let mut row = Vec::new();
+        for scale in scales {
+            row.push(mean_entropy(head_dim, scale, Temperature::default())?);
+        }
+        println!("{head_dim:>8}   {:>8.3}   {:>9.3}   {:>5.3}   {:>5.3}", row[0], row[1], row[2], row[3]);
+    }
     Ok(())
 }
 

@@ -107,3 +107,8 @@ pub use scores::ScoreStage;
 pub use sharpness::{LengthScale, Scale, Temperature};
 pub use user_code::UserCode;
 pub use wgpu;
+
+/// The README's examples, compiled and run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

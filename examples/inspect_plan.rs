@@ -10,7 +10,7 @@
 //! The numbers are batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk and head_dim_v.
 
 use wgpu_attention::{
-    Attention, Caps, Causal, Kernel, Layout, Plan, PlanOptions, Problem, Shape, Temperature, Tensor, headless,
+    Attention, Caps, Alignment, Kernel, Layout, Plan, PlanOptions, Problem, Shape, Temperature, Tensor, headless,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +57,7 @@ fn parse(words: &[String]) -> Result<(Problem, PlanOptions, bool), String> {
     let mut changes: Vec<fn(Problem) -> Problem> = Vec::new();
     for word in words {
         match word.as_str() {
-            "causal" => changes.push(|p| p.causal(Causal::BottomRight)),
+            "causal" => changes.push(|p| p.causal(Alignment::BottomRight)),
             "bshd" => changes.push(|p| p.layout(Layout::Bshd)),
             "lse" => changes.push(Problem::with_lse),
             "entropy" => changes.push(Problem::with_entropy),

@@ -17,7 +17,7 @@ use std::error::Error;
 use std::sync::mpsc;
 use wgpu_attention::reference::truth;
 use wgpu_attention::{
-    Attention, Bound, Buffers, Causal, Inputs, Layout, Outputs, Problem, Shape, Stat, Table, Temperature,
+    Attention, Bound, Buffers, Alignment, Inputs, Layout, Outputs, Problem, Shape, Stat, Table, Temperature,
     Tensor, wgpu,
 };
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // ---- plans: what is to be computed, decided and compiled once
     let causal = Problem::new(SHAPE)
         .layout(Layout::Bshd)
-        .causal(Causal::BottomRight)
+        .causal(Alignment::BottomRight)
         .with_kv_len()
         .temperature(Temperature::PerHead);
     let all = Problem::new(SHAPE).layout(Layout::Bshd).with_entropy();

@@ -10,7 +10,8 @@
 //! The numbers are batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk and head_dim_v.
 
 use wgpu_attention::{
-    Attention, Caps, Alignment, Kernel, Layout, Plan, PlanOptions, Problem, Shape, Temperature, Tensor, headless,
+    Alignment, Attention, Caps, Kernel, Layout, Plan, PlanOptions, Problem, Shape, Temperature, Tensor,
+    headless,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

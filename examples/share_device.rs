@@ -17,7 +17,7 @@ use std::error::Error;
 use std::sync::mpsc;
 use wgpu_attention::reference::truth;
 use wgpu_attention::{
-    Attention, Bound, Buffers, Alignment, Inputs, Layout, Outputs, Problem, Shape, Stat, Table, Temperature,
+    Alignment, Attention, Bound, Buffers, Inputs, Layout, Outputs, Problem, Shape, Stat, Table, Temperature,
     Tensor, wgpu,
 };
 

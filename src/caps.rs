@@ -38,6 +38,9 @@ pub struct Caps {
     pub min_storage_buffer_offset_alignment: u32,
     /// Alignment of a uniform binding's offset, in bytes.
     pub min_uniform_buffer_offset_alignment: u32,
+    /// Rounds of loops, all of them together, that one thread may make: no limit of WebGPU, but older releases of Mesa's llvmpipe
+    /// leave all loops after 65535, without a word and with wrong numbers. `u32::MAX` where there is no limit.
+    pub max_loop_iterations: u32,
 }
 
 impl Caps {
@@ -48,13 +51,14 @@ impl Caps {
 
     /// What a device was created with: the limits the app asked for, not those the adapter could have given.
     pub fn from_device(device: &wgpu::Device) -> Self {
-        let class = match device.adapter_info().device_type {
+        let info = device.adapter_info();
+        let class = match info.device_type {
             wgpu::DeviceType::DiscreteGpu => AdapterClass::Discrete,
             wgpu::DeviceType::IntegratedGpu => AdapterClass::Integrated,
             wgpu::DeviceType::Cpu => AdapterClass::Cpu,
             _ => AdapterClass::Other,
         };
-        Self::from_limits(&device.limits(), class)
+        Caps { max_loop_iterations: loop_iterations(&info), ..Self::from_limits(&device.limits(), class) }
     }
 
     /// From a set of limits.
@@ -70,6 +74,14 @@ impl Caps {
             max_compute_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
             min_storage_buffer_offset_alignment: limits.min_storage_buffer_offset_alignment,
             min_uniform_buffer_offset_alignment: limits.min_uniform_buffer_offset_alignment,
+            max_loop_iterations: u32::MAX,
+        }
+    }
+
+    pub(crate) fn loop_iterations(&self) -> u64 {
+        match self.max_loop_iterations {
+            u32::MAX => u64::MAX,
+            limit => limit.into(),
         }
     }
 
@@ -110,4 +122,27 @@ pub fn helpful_limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     limits.max_compute_invocations_per_workgroup = has.max_compute_invocations_per_workgroup;
     limits.max_compute_workgroup_size_x = has.max_compute_workgroup_size_x;
     limits
+}
+
+/// Rounds of loops, all of them together, after which Mesa's software rasteriser leaves every loop of a thread, whatever the shader says.
+const LLVMPIPE_LOOP_ITERATIONS: u32 = 65535;
+
+/// The first release of Mesa that is known to be without that.
+const LLVMPIPE_FIXED_IN: u32 = 26;
+
+/// How many rounds of loops one thread may make before the driver stops it, silently.
+fn loop_iterations(info: &wgpu::AdapterInfo) -> u32 {
+    if !info.name.contains("llvmpipe") {
+        return u32::MAX;
+    }
+    // "Mesa 22.3.6 (LLVM 15.0.6)", or with OpenGL's own version before it.
+    let major = info
+        .driver_info
+        .split("Mesa ")
+        .nth(1)
+        .and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    match major {
+        Some(major) if major >= LLVMPIPE_FIXED_IN => u32::MAX,
+        _ => LLVMPIPE_LOOP_ITERATIONS,
+    }
 }

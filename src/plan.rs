@@ -122,6 +122,14 @@ impl Plan {
                 "ask for a device that can run compute shaders",
             ),
             (
+                "a thread that goes through all keys",
+                "max_loop_iterations",
+                iterations(&key, problem.shape.seq_k),
+                caps.loop_iterations(),
+                "this release of Mesa's llvmpipe leaves loops too early: take a newer one (26 is known to be good) or \
+                 another adapter, or split the keys over several calls",
+            ),
+            (
                 "the bindings of this problem",
                 "max_storage_buffers_per_shader_stage",
                 bindings as u64,
@@ -348,6 +356,28 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<(Kern
             }
         },
     }
+}
+
+/// The most rounds that one thread makes in all loops of the kernel together: one line for each loop of `shaders/`. Each loop
+/// counts one more, for the round in which it ends.
+fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
+    let tiles = &key.tiles;
+    let (seq_k, dim4) = (u64::from(seq_k), u64::from(key.head_dim_qk.div_ceil(4)));
+    if key.kernel == Kernel::Naive {
+        return (dim4 + 1).max(3 * (seq_k + 1));
+    }
+    let [threads, row_groups, keys, lanes, chunk, v_step] =
+        [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]
+            .map(u64::from);
+    let staging = |vec4s: u64| vec4s.div_ceil(threads) + 1;
+    let v_block = u64::from(tiles.shape(key.head_dim_v).v_block);
+    let scores =
+        dim4.div_ceil(chunk) * (1 + staging(row_groups * chunk) + staging(keys * chunk) + chunk + 1) + 1;
+    let v_staging = if tiles.v_chunk > 0 { staging(v_step * v_block) } else { 0 };
+    // One more in each step of v: whether its keys lie on a boundary decides between two loops.
+    let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
+    let softmax = lanes + 1;
+    seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1)
 }
 
 /// The naive kernel has only a workgroup size.

@@ -184,10 +184,11 @@ impl<'a> Slicer<'a> {
             .saturating_add(1)
     }
 
-    /// Elements of a tensor to the alignment of a binding.
+    /// Elements of a tensor to the alignment of a binding: what the device asks for and what a vec4 does, whichever
+    /// numbers these are.
     fn alignment(&self, tensor: Tensor) -> u64 {
-        let bytes = u64::from(self.caps.min_storage_buffer_offset_alignment.max(16));
-        bytes * 8 / u64::from(self.problem.bits(tensor))
+        let device = u64::from(self.caps.min_storage_buffer_offset_alignment.max(1));
+        device / gcd(device, 16) * 16 * 8 / u64::from(self.problem.bits(tensor))
     }
 
     /// How many elements before the first one that it needs a span may have to start, because bindings start at

@@ -42,19 +42,31 @@ fn parse(plan: &Plan) -> (naga::Module, ModuleInfo) {
 /// What the text and the module must be like for every device.
 fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     let (module, info) = parse(plan);
+    assert!(!module.entry_points.is_empty());
     let name = plan.key().to_string();
     check_text(&plan.shader_source(), &name);
 
     // Storage bindings, and the one group.
-    let mut storage = 0;
     for (_, variable) in module.global_variables.iter() {
         if let Some(binding) = &variable.binding {
             assert_eq!(binding.group, 0, "{name}");
-            assert!(binding.binding < 8, "{name} uses binding {}", binding.binding);
+            assert!(binding.binding < 10, "{name} uses binding {}", binding.binding);
         }
-        storage += u32::from(matches!(variable.space, naga::AddressSpace::Storage { .. }));
     }
-    assert!(storage <= caps.max_storage_buffers_per_shader_stage, "{name} has {storage} storage buffers");
+    // The limit is on what one entry point uses.
+    for (number, entry) in module.entry_points.iter().enumerate() {
+        let used = info.get_entry_point(number);
+        let storage = module
+            .global_variables
+            .iter()
+            .filter(|(handle, v)| {
+                matches!(v.space, naga::AddressSpace::Storage { .. }) && !used[*handle].is_empty()
+            })
+            .count() as u32;
+        let name = format!("{name}, {}", entry.name);
+        assert!(storage <= caps.max_storage_buffers_per_shader_stage, "{name} has {storage} storage buffers");
+        assert!(storage <= 8, "{name} has {storage} storage buffers");
+    }
 
     // Workgroup memory, as wgpu counts it.
     let mut layouter = Layouter::default();

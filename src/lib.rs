@@ -72,6 +72,8 @@
 
 mod attention;
 mod caps;
+#[cfg(feature = "case")]
+pub mod case;
 mod error;
 pub mod headless;
 mod host;

@@ -11,8 +11,11 @@ use wgpu_attention::{
 struct File {
     case: String,
     metadata: String,
-    tensors: Vec<(&'static str, &'static str, Vec<usize>, Option<Vec<u8>>)>,
+    tensors: Vec<Tensor>,
 }
+
+/// Name, dtype, shape, and data where it is not all zeros.
+type Tensor = (&'static str, &'static str, Vec<usize>, Option<Vec<u8>>);
 
 const PLAIN: &str = r#""name": "n", "op": "attention", "tolerance": {"rtol": 1e-5, "atol": 1e-6}"#;
 

@@ -40,35 +40,57 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
 pub(crate) fn read_npy(path: &Path) -> Result<Array> {
     let bytes = read_bytes(path)?;
     let bad = |e: std::io::Error| Fail::file(path, format_args!("is not a whole .npy file: {e}"));
-    let npy = npyz::NpyFile::new(bytes.as_slice()).map_err(bad)?;
-    let descr = npy.dtype().descr();
+    if !sizes_fit(&bytes) {
+        return Err(Fail::file(path, "is not a whole .npy file: its shape is beyond 2^64 bytes"));
+    }
+    let mut data = bytes.as_slice();
+    let header = npyz::NpyHeader::from_reader(&mut data).map_err(bad)?;
+    let descr = header.dtype().descr();
     if !matches!(descr.as_str(), "'<f4'" | "'>f4'") {
         return Err(Fail::file(
             path,
             format_args!("holds numbers of type {descr}, but expected is '<f4' (float32)"),
         ));
     }
-    if npy.order() != npyz::Order::C {
+    if header.order() != npyz::Order::C {
         return Err(Fail::file(
             path,
             "is in Fortran order, but expected is C order (numpy.ascontiguousarray)",
         ));
     }
-    let too_large = || Fail::file(path, "has a shape that does not fit this machine");
-    let shape: Vec<usize> =
-        npy.shape().iter().map(|&n| usize::try_from(n)).collect::<Result<_, _>>().map_err(|_| too_large())?;
-    // Before any memory is taken for what the header promises.
-    let needed = shape.iter().try_fold(4usize, |n, &size| n.checked_mul(size)).ok_or_else(too_large)?;
-    if needed > bytes.len() {
-        return Err(Fail::file(
+    let sizes = header.shape().iter().map(|&n| usize::try_from(n).ok());
+    let shape: Option<Vec<usize>> = sizes.collect();
+    let needed = |shape: &Vec<usize>| shape.iter().try_fold(4usize, |n, &size| n.checked_mul(size));
+    // Compared before any memory is taken for what the header promises.
+    match (shape.as_ref().and_then(needed), shape) {
+        (Some(needed), Some(shape)) if needed == data.len() => {
+            Ok(Array { shape, numbers: npyz::NpyFile::with_header(header, data).into_vec().map_err(bad)? })
+        }
+        _ => Err(Fail::file(
             path,
             format_args!(
-                "is cut short: its shape {shape:?} needs {needed} bytes, but it has {}",
-                bytes.len()
+                "has {} bytes of data, which is not what its shape {:?} needs",
+                data.len(),
+                header.shape()
             ),
-        ));
+        )),
     }
-    Ok(Array { shape, numbers: npy.into_vec().map_err(bad)? })
+}
+
+/// Whether the product of all numbers in a .npy header, the size of an element among them, is below 2^64. npyz multiplies
+/// the shape before anything can be checked, and panics where that overflows.
+fn sizes_fit(bytes: &[u8]) -> bool {
+    let start = if bytes.get(6) == Some(&1) { 10 } else { 12 };
+    let length =
+        bytes.get(8..start).unwrap_or_default().iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+    let header = bytes.get(start..).unwrap_or_default();
+    let header = &header[..length.min(header.len())];
+    header
+        .split(|b| !b.is_ascii_digit())
+        .filter(|digits| !digits.is_empty())
+        .map(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok())
+        .try_fold(1u64, |product, n| product.checked_mul(n?.max(1)))
+        .is_some()
 }
 
 /// A safetensors file whose lengths were compared.

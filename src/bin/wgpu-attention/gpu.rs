@@ -57,7 +57,7 @@ impl Gpu {
     pub(crate) fn driver(&self) -> String {
         let wgpu::AdapterInfo { driver, driver_info, backend, .. } = &self.info;
         let names: Vec<_> = [driver, driver_info].into_iter().filter(|s| !s.is_empty()).cloned().collect();
-        format!("{} ({backend})", if names.is_empty() { "not told".to_owned() } else { names.join(" ") })
+        format!("{}, {backend}", if names.is_empty() { "not told".to_owned() } else { names.join(" ") })
     }
 
     /// Runs a plan `repeats` times with its data on the device, and gives the results and the median time from

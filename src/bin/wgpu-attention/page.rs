@@ -53,11 +53,14 @@ pub(crate) fn html(facts: &Facts, sections: &[Section]) -> Result<String> {
 }
 
 fn table(page: &mut String, sections: &[Section]) {
+    let mut kernels: Vec<&str> = sections.iter().map(|s| s.kernel.as_str()).collect();
+    kernels.dedup();
     page.push_str(
-        "<div class=\"scroll\"><table>\n<tr><th>capture</th><th>temperature</th><th>mean entropy</th>\
-         <th>max error</th><th>of bound</th><th>time</th></tr>\n",
+        "<div class=\"scroll\"><table>\n<thead><tr><th>capture</th><th>temperature</th><th>mean entropy</th>\
+         <th>max error</th><th>of bound</th><th>time</th></tr></thead>\n",
     );
     for section in sections {
+        page.push_str("<tbody>\n");
         for m in &section.measured {
             let _ = writeln!(
                 page,
@@ -71,11 +74,12 @@ fn table(page: &mut String, sections: &[Section]) {
                 m.time.as_secs_f64() * 1e3
             );
         }
+        page.push_str("</tbody>\n");
     }
     let _ = write!(
         page,
         "</table></div>\n<p class=\"soft\">Error: {ERRORS}. Time: {TIMED}. Kernels: {}.</p>\n",
-        sections.iter().map(|s| escape(&s.kernel)).collect::<Vec<_>>().join("; ")
+        kernels.into_iter().map(escape).collect::<Vec<_>>().join("; ")
     );
 }
 
@@ -105,16 +109,29 @@ fn draw(page: &mut String, section: &Section) -> Result<()> {
         escape(&section.title),
         escape(section.about)
     );
+    let labels: Vec<String> = (0..)
+        .zip(&section.tokens)
+        .filter(|(n, token)| **token != n.to_string())
+        .map(|(_, token)| escape(token))
+        .collect();
+    if !labels.is_empty() {
+        let _ = writeln!(
+            page,
+            "<details class=\"soft\"><summary>Labels of positions</summary>{}</details>",
+            labels.join(" · ")
+        );
+    }
     for head in &section.heads {
         let _ = write!(page, "<h3>{}</h3>\n<div class=\"row\">\n", escape(&head.name));
         for ((map, m), entropy) in head.maps.iter().zip(&section.measured).zip(&head.entropy) {
             let mean = entropy.iter().map(|&x| f64::from(x)).sum::<f64>() / entropy.len().max(1) as f64;
-            let caption = format!("temperature {}, entropy {mean:.2} nats", m.temperature);
+            let caption = format!("temperature {}<br>entropy {mean:.2} nats", m.temperature);
             let _ = writeln!(
                 page,
-                "<figure><img class=\"map\" alt=\"{}: attention at {caption}\" style=\"aspect-ratio:{}/{}\" src=\"{}\">\
+                "<figure><img class=\"map\" alt=\"{}: attention at temperature {}\" style=\"aspect-ratio:{}/{}\" src=\"{}\">\
                  <figcaption>{caption}</figcaption></figure>",
                 escape(&head.name),
+                m.temperature,
                 map.columns,
                 map.rows,
                 map.data_uri()?

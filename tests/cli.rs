@@ -344,6 +344,8 @@ fn run_says_what_is_wrong_with_its_input() {
     fails(&["run", q, k, v, "--kv-len", "1,2"], 2, &["kv_len has 2", "1"]);
     let (_, svg) = files.path("map.svg");
     fails(&["run", q, k, v, "--heatmap", &svg, "--head", "2"], 2, &["--head is 2", "below 2"]);
+    let none = npy(&at("none.npy"), "<f4", false, &[1, 1, 0, 4], &[]);
+    fails(&["run", q, &none, &none, "--heatmap", &svg], 2, &["3 queries on 0 keys"]);
     fails(&["run", &shipped("softcap_masked_key")], 2, &["softcap", "mask"]);
 }
 
@@ -377,9 +379,12 @@ fn check_passes_and_fails_by_the_format() {
     if !adapter("check_passes_and_fails_by_the_format") {
         return;
     }
-    let (good, missing) = (shipped("causal_len_16"), shipped("softcap_masked_key"));
-    let out = succeeds(&["check", &good, &shipped("real_minilm_layer0")]);
-    assert!(out.contains("causal_len_16") && out.contains("tiled") && out.contains("2 of 2 passed"), "{out}");
+    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("softcap_masked_key"));
+    let out = succeeds(&["check", &good, &shipped("gqa_bshd_6_2")]);
+    assert!(
+        out.contains("causal_top_left_5_12") && out.contains("tiled") && out.contains("2 of 2 passed"),
+        "{out}"
+    );
     assert!(succeeds(&["check", "--kernel", "naive", &good]).contains("naive"));
 
     let (out, _, code) = finish(&["check", &good, &missing]);
@@ -396,7 +401,7 @@ fn check_passes_and_fails_by_the_format() {
     assert!(out.contains("nowhere.safetensors: cannot be read"), "{out}");
     assert!(out.contains("1 of 4 passed, 1 failed, 2 could not be read"), "{out}");
 
-    // One number of the expected output off: the last of the file is one of v, so find out.
+    // One number of the expected output off.
     let wrong = folder.path().join("wrong.safetensors");
     let mut off = bytes.clone();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -406,7 +411,7 @@ fn check_passes_and_fails_by_the_format() {
     std::fs::write(&wrong, off).unwrap();
     let (out, _, code) = finish(&["check", wrong.to_str().unwrap()]);
     assert_eq!(code, 1);
-    assert!(out.contains("FAIL  out[0, 0, 1, 1] is") && out.contains("expected 1e2"), "{out}");
+    assert!(out.contains("FAIL  out[0, 0, 4, 1] is") && out.contains("expected 1e2"), "{out}");
 }
 
 #[test]
@@ -414,7 +419,7 @@ fn check_json_has_the_promised_fields() {
     if !adapter("check_json_has_the_promised_fields") {
         return;
     }
-    let (good, missing) = (shipped("causal_len_16"), shipped("onnx_softmax_axis_0"));
+    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("onnx_softmax_axis_0"));
     let (out, err, code) = finish(&["check", "--json", &good, &missing, "nowhere.safetensors"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let lines: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -427,7 +432,7 @@ fn check_json_has_the_promised_fields() {
         assert_eq!(keys, ["file", "kernel", "max_abs", "max_rel", "name", "pass", "reason"]);
     }
     assert_eq!(lines[0]["file"], good);
-    assert_eq!((&lines[0]["name"], &lines[0]["kernel"]), (&"causal_len_16".into(), &"tiled".into()));
+    assert_eq!((&lines[0]["name"], &lines[0]["kernel"]), (&"causal_top_left_5_12".into(), &"tiled".into()));
     assert!(lines[0]["pass"] == true && lines[0]["max_abs"].is_f64() && lines[0]["reason"].is_null());
     assert!(lines[1]["pass"] == false && lines[1]["kernel"].is_null());
     assert_eq!(lines[1]["reason"], "missing in this version: op softmax");

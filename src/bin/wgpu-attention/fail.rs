@@ -26,6 +26,9 @@ pub(crate) enum Fail {
 
 pub(crate) type Result<T, E = Fail> = std::result::Result<T, E>;
 
+/// Characters of an error line.
+const MOST: usize = 1000;
+
 impl Fail {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Fail::Usage(message.into())
@@ -50,7 +53,9 @@ impl Fail {
             Fail::Stdout(e) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             _ => {
                 let line = self.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
-                eprintln!("error: {line}");
+                // Parsers quote what they choke on, however long it is.
+                let short: String = line.chars().take(MOST).collect();
+                eprintln!("error: {short}{}", if short.len() < line.len() { "…" } else { "" });
                 ExitCode::from(self.code())
             }
         }

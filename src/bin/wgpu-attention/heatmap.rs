@@ -65,15 +65,16 @@ impl Heatmap {
     }
 
     /// A self-contained SVG with axes and legend, readable in light and dark.
-    pub(crate) fn svg(&self, title: &str) -> Result<String> {
+    pub(crate) fn svg(&self, title: &str, about: &str) -> Result<String> {
         let unit = 640.0 / self.columns.max(self.rows).max(1) as f64;
         let (w, h) = (self.columns as f64 * unit, self.rows as f64 * unit);
-        let (left, top) = (56.0, 44.0);
+        let (left, top) = (56.0, 56.0);
         let mut svg = format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" font-family="sans-serif" font-size="12">
 <title>{title}</title>
 <style>text{{fill:#1b1b1b}}.frame{{fill:none;stroke:#888}}@media(prefers-color-scheme:dark){{text{{fill:#eee}}}}</style>
-<text x="{left}" y="20" font-size="15">{title}</text>
+<text x="{left}" y="22" font-size="15">{title}</text>
+<text x="{left}" y="42">{about}</text>
 <image x="{left}" y="{top}" width="{w}" height="{h}" preserveAspectRatio="none" style="image-rendering:pixelated" href="{}"/>
 <rect class="frame" x="{left}" y="{top}" width="{w}" height="{h}"/>
 "#,
@@ -81,6 +82,7 @@ impl Heatmap {
             top + h + 84.0,
             self.data_uri()?,
             title = escape(title),
+            about = escape(about),
         );
         for j in ticks(self.columns) {
             let x = left + (j as f64 + 0.5) * unit;

@@ -143,14 +143,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let (problem, inputs) = (&work.problem, work.inputs());
     inputs.check(problem)?;
     if args.heatmap.is_some() {
-        // Refuses a head or batch that is not there before the work is done.
-        for (flag, at, size) in
-            [("--batch", args.batch, problem.shape.batch), ("--head", args.head, problem.shape.q_heads)]
-        {
-            if at >= size {
-                return Err(Fail::usage(format!("{flag} is {at}, but expected is a number below {size}")));
-            }
-        }
+        check_head(args, &problem.shape)?;
     }
 
     let gpu = args.gpu.open()?;
@@ -212,6 +205,22 @@ fn check_outputs(args: &Args) -> Result<()> {
         && Kind::of(path)? != Kind::Safetensors
     {
         return Err(Fail::file(path, "a case file is a .safetensors file"));
+    }
+    Ok(())
+}
+
+/// Refuses a heatmap of nothing before the work is done.
+fn check_head(args: &Args, shape: &Shape) -> Result<()> {
+    for (flag, at, size) in [("--batch", args.batch, shape.batch), ("--head", args.head, shape.q_heads)] {
+        if at >= size {
+            return Err(Fail::usage(format!("{flag} is {at}, but expected is a number below {size}")));
+        }
+    }
+    if shape.seq_q == 0 || shape.seq_k == 0 {
+        return Err(Fail::usage(format!(
+            "--heatmap: {} queries on {} keys make no picture",
+            shape.seq_q, shape.seq_k
+        )));
     }
     Ok(())
 }
@@ -452,14 +461,13 @@ fn picture(path: &Path, map: &Heatmap, work: &Work, args: &Args) -> Result<Vec<u
     if path.extension().is_some_and(|e| e == "png") {
         return map.png((800 / map.rows.max(map.columns).max(1)).max(1));
     }
-    let title = format!(
-        "{}: probabilities of head {} of batch {}, in float64, scale / temperature {:.4}",
-        work.name,
-        args.head,
-        args.batch,
-        work.problem.factor()
-    );
-    Ok(map.svg(&title)?.into_bytes())
+    let title = format!("{}: head {} of batch {}", work.name, args.head, args.batch);
+    let factor = work.problem.factor();
+    let about = match work.problem.temperature {
+        Temperature::Value(_) => format!("probabilities in float64, scale / temperature = {factor:.4}"),
+        _ => format!("probabilities in float64, scale {factor:.4}, temperatures per head"),
+    };
+    Ok(map.svg(&title, &about)?.into_bytes())
 }
 
 /// A case whose tolerance is at least what float64 says f32 may be off.

@@ -21,10 +21,11 @@ pub(crate) fn check_folder(path: &Path) -> Result<()> {
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     check_folder(path)?;
     let fail = |e: std::io::Error| Fail::file(path, format_args!("cannot be written: {e}"));
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = tempfile::Builder::new();
     // Temporary files are private by default; this one is to have the permissions of any new file.
     #[cfg(unix)]
-    let builder = builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(folder(path)).map_err(fail)?;
     file.write_all(bytes).map_err(fail)?;
     file.persist(path).map_err(|e| fail(e.error))?;
@@ -46,5 +47,6 @@ pub(crate) fn bar(steps: usize, message: &'static str) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(message);
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
 }

@@ -163,7 +163,6 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
 
     let truth = if args.check || args.save_case.is_some() || args.heatmap.is_some() {
         let bar = output::bar(1, "computing in float64");
-        bar.enable_steady_tick(std::time::Duration::from_millis(100));
         let truth = reference::truth(problem, &inputs)?;
         bar.finish_and_clear();
         truth

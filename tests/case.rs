@@ -416,7 +416,8 @@ fn shipped_cases_pass_or_say_what_is_missing() {
             }
         }
     }
-    assert_eq!(passed, 2 * 42);
+    // More as the library learns more, never fewer.
+    assert!(passed >= 2 * 42, "only {passed} passed");
 }
 
 #[test]

@@ -14,6 +14,17 @@ pub enum AdapterClass {
     Other,
 }
 
+impl From<wgpu::DeviceType> for AdapterClass {
+    fn from(kind: wgpu::DeviceType) -> Self {
+        match kind {
+            wgpu::DeviceType::DiscreteGpu => AdapterClass::Discrete,
+            wgpu::DeviceType::IntegratedGpu => AdapterClass::Integrated,
+            wgpu::DeviceType::Cpu => AdapterClass::Cpu,
+            _ => AdapterClass::Other,
+        }
+    }
+}
+
 /// Limits and facts of a device that planning looks at. Read from a device, or made by hand in a test.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -51,14 +62,19 @@ impl Caps {
 
     /// What a device was created with: the limits the app asked for, not those the adapter could have given.
     pub fn from_device(device: &wgpu::Device) -> Self {
-        let info = device.adapter_info();
-        let class = match info.device_type {
-            wgpu::DeviceType::DiscreteGpu => AdapterClass::Discrete,
-            wgpu::DeviceType::IntegratedGpu => AdapterClass::Integrated,
-            wgpu::DeviceType::Cpu => AdapterClass::Cpu,
-            _ => AdapterClass::Other,
-        };
-        Caps { max_loop_iterations: loop_iterations(&info), ..Self::from_limits(&device.limits(), class) }
+        Self::from_info(&device.limits(), &device.adapter_info())
+    }
+
+    /// What a device of an adapter has when it is asked for with [`helpful_limits`].
+    pub fn from_adapter(adapter: &wgpu::Adapter) -> Self {
+        Self::from_info(&helpful_limits(adapter), &adapter.get_info())
+    }
+
+    fn from_info(limits: &wgpu::Limits, info: &wgpu::AdapterInfo) -> Self {
+        Caps {
+            max_loop_iterations: loop_iterations(info),
+            ..Self::from_limits(limits, info.device_type.into())
+        }
     }
 
     /// From a set of limits.

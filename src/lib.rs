@@ -73,6 +73,8 @@
 
 mod attention;
 mod caps;
+#[cfg(feature = "case")]
+pub mod case;
 mod dtype;
 mod error;
 pub mod headless;

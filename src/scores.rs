@@ -31,6 +31,22 @@ pub enum ScoreStage {
     Probs,
 }
 
+impl ScoreStage {
+    /// All stages, in order.
+    pub const ALL: [ScoreStage; 4] =
+        [ScoreStage::Raw, ScoreStage::Capped, ScoreStage::Biased, ScoreStage::Probs];
+
+    /// `raw`, `capped`, `biased` or `probs`: the name in case files.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScoreStage::Raw => "raw",
+            ScoreStage::Capped => "capped",
+            ScoreStage::Biased => "biased",
+            ScoreStage::Probs => "probs",
+        }
+    }
+}
+
 /// One head of a problem as a problem of its own, with copies of the small inputs that belong to it.
 struct Head<'a> {
     problem: Problem,

@@ -3,8 +3,9 @@
 
 #![allow(dead_code)] // each test binary uses its own part of it
 
+use std::cell::RefCell;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
     Attention, BufferRef, Buffers, DType, Error, Inputs, LengthScale, MaskFormat, Outputs, Plan, PlanOptions,
     Problem, Shape, Sink, Stat, TableData, Temperature, Tensor, headless, reference, reference::Bounded,
@@ -39,7 +40,10 @@ macro_rules! gpu {
 pub fn gpu() -> Option<&'static Gpu> {
     static GPU: OnceLock<Result<Gpu, String>> = OnceLock::new();
     match GPU.get_or_init(open) {
-        Ok(gpu) => Some(gpu),
+        Ok(gpu) => {
+            take_turns(gpu);
+            Some(gpu)
+        }
         Err(why) if std::env::var(ALLOW_NO_ADAPTER).as_deref() == Ok("1") => {
             say(&format!("SKIPPED for want of an adapter: {} ({why})", test_name()));
             None
@@ -49,6 +53,20 @@ pub fn gpu() -> Option<&'static Gpu> {
              A software one will do; on Debian and Ubuntu: apt-get install mesa-vulkan-drivers libvulkan1\n\
              To run only the tests that need none, set {ALLOW_NO_ADAPTER}=1."
         ),
+    }
+}
+
+/// One test at a time on OpenGL: wgpu has one context there, for which a thread waits only some seconds before it panics, while
+/// another may well be compiling for longer. The turn ends with the test's thread.
+fn take_turns(gpu: &Gpu) {
+    static TURN: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static MINE: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+    }
+    if gpu.adapter.get_info().backend == wgpu::Backend::Gl {
+        MINE.with_borrow_mut(|mine| {
+            mine.get_or_insert_with(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        });
     }
 }
 

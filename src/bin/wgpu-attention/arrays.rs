@@ -1,0 +1,174 @@
+//! Tensors in .npy and .safetensors files.
+
+use crate::fail::{Fail, Result};
+use npyz::WriterBuilder;
+use safetensors::tensor::{Dtype, Metadata, TensorView};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// An f32 tensor in C order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Array {
+    pub shape: Vec<usize>,
+    pub numbers: Vec<f32>,
+}
+
+/// The kinds of files, by extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Npy,
+    Safetensors,
+}
+
+impl Kind {
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("npy") => Ok(Kind::Npy),
+            Some("safetensors") => Ok(Kind::Safetensors),
+            Some(other) => {
+                Err(Fail::file(path, format_args!("ends in .{other}, but expected is .npy or .safetensors")))
+            }
+            None => Err(Fail::file(path, "has no ending, but expected is .npy or .safetensors")),
+        }
+    }
+}
+
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| Fail::file(path, format_args!("cannot be read: {e}")))
+}
+
+pub(crate) fn read_npy(path: &Path) -> Result<Array> {
+    let bytes = read_bytes(path)?;
+    let bad = |e: std::io::Error| Fail::file(path, format_args!("is not a whole .npy file: {e}"));
+    if !sizes_fit(&bytes) {
+        return Err(Fail::file(path, "is not a whole .npy file: its shape is beyond 2^64 bytes"));
+    }
+    let mut data = bytes.as_slice();
+    let header = npyz::NpyHeader::from_reader(&mut data).map_err(bad)?;
+    let descr = header.dtype().descr();
+    if !matches!(descr.as_str(), "'<f4'" | "'>f4'") {
+        return Err(Fail::file(
+            path,
+            format_args!("holds numbers of type {descr}, but expected is '<f4' (float32)"),
+        ));
+    }
+    if header.order() != npyz::Order::C {
+        return Err(Fail::file(
+            path,
+            "is in Fortran order, but expected is C order (numpy.ascontiguousarray)",
+        ));
+    }
+    let sizes = header.shape().iter().map(|&n| usize::try_from(n).ok());
+    let shape: Option<Vec<usize>> = sizes.collect();
+    let needed = |shape: &Vec<usize>| shape.iter().try_fold(4usize, |n, &size| n.checked_mul(size));
+    // Compared before any memory is taken for what the header promises.
+    match (shape.as_ref().and_then(needed), shape) {
+        (Some(needed), Some(shape)) if needed == data.len() => {
+            Ok(Array { shape, numbers: npyz::NpyFile::with_header(header, data).into_vec().map_err(bad)? })
+        }
+        _ => Err(Fail::file(
+            path,
+            format_args!(
+                "has {} bytes of data, which is not what its shape {:?} needs",
+                data.len(),
+                header.shape()
+            ),
+        )),
+    }
+}
+
+/// Whether the product of all numbers in a .npy header, the size of an element among them, is below 2^64. npyz multiplies
+/// the shape before anything can be checked, and panics where that overflows.
+fn sizes_fit(bytes: &[u8]) -> bool {
+    let start = if bytes.get(6) == Some(&1) { 10 } else { 12 };
+    let length =
+        bytes.get(8..start).unwrap_or_default().iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+    let header = bytes.get(start..).unwrap_or_default();
+    let header = &header[..length.min(header.len())];
+    header
+        .split(|b| !b.is_ascii_digit())
+        .filter(|digits| !digits.is_empty())
+        .map(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok())
+        .try_fold(1u64, |product, n| product.checked_mul(n?.max(1)))
+        .is_some()
+}
+
+/// A safetensors file whose lengths were compared.
+pub(crate) struct Tensors<'a> {
+    pub metadata: Metadata,
+    data: &'a [u8],
+}
+
+impl<'a> Tensors<'a> {
+    pub(crate) fn read(path: &Path, bytes: &'a [u8]) -> Result<Self> {
+        let bad = |what: String| Fail::file(path, format_args!("is not a safetensors file: {what}"));
+        let (length, rest) =
+            bytes.split_first_chunk::<8>().ok_or_else(|| bad("it is too short".to_owned()))?;
+        let (header, data) = usize::try_from(u64::from_le_bytes(*length))
+            .ok()
+            .and_then(|n| rest.split_at_checked(n))
+            .ok_or_else(|| bad("its header is longer than the file".to_owned()))?;
+        let metadata: Metadata = serde_json::from_slice(header).map_err(|e| bad(e.to_string()))?;
+        if metadata.data_len() != data.len() {
+            return Err(bad(format!(
+                "its tensors need {} bytes, but {} are there",
+                metadata.data_len(),
+                data.len()
+            )));
+        }
+        Ok(Tensors { metadata, data })
+    }
+
+    pub(crate) fn is_case(&self) -> bool {
+        self.metadata.metadata().as_ref().is_some_and(|m| m.contains_key("case"))
+    }
+
+    pub(crate) fn get(&self, path: &Path, name: &str) -> Result<Array> {
+        let Some(info) = self.metadata.info(name) else {
+            let names = self.metadata.offset_keys().join(", ");
+            return Err(Fail::file(
+                path,
+                format_args!("has no tensor {name:?}; it has {names} (choose with --names Q,K,V)"),
+            ));
+        };
+        if info.dtype != Dtype::F32 {
+            return Err(Fail::file(
+                path,
+                format_args!("tensor {name:?} has dtype {:?}, but expected is F32", info.dtype),
+            ));
+        }
+        let (start, end) = info.data_offsets;
+        let bytes = self.data.get(start..end).unwrap_or_default();
+        let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        Ok(Array { shape: info.shape.clone(), numbers })
+    }
+}
+
+/// The contents of a .npy file.
+pub(crate) fn npy(array: &Array) -> Result<Vec<u8>> {
+    let shape: Vec<u64> = array.shape.iter().map(|&n| n as u64).collect();
+    let mut bytes = Vec::new();
+    let write = |bytes: &mut Vec<u8>| {
+        let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(bytes).begin_nd()?;
+        writer.extend(array.numbers.iter().copied())?;
+        writer.finish()
+    };
+    write(&mut bytes).map_err(|e| Fail::usage(format!("cannot make a .npy file: {e}")))?;
+    Ok(bytes)
+}
+
+/// The contents of a .safetensors file.
+pub(crate) fn safetensors(arrays: &BTreeMap<&str, Array>) -> Result<Vec<u8>> {
+    let fail = |e: safetensors::SafeTensorError| Fail::usage(format!("cannot make a safetensors file: {e}"));
+    let bytes: Vec<(&str, &Array, Vec<u8>)> = arrays
+        .iter()
+        .map(|(name, array)| (*name, array, array.numbers.iter().flat_map(|x| x.to_le_bytes()).collect()))
+        .collect();
+    let views = bytes
+        .iter()
+        .map(|(name, array, bytes)| {
+            Ok((*name, TensorView::new(Dtype::F32, array.shape.clone(), bytes).map_err(fail)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    safetensors::serialize(views, None).map_err(fail)
+}

@@ -1,0 +1,153 @@
+//! The adapter of a command, and a run whose time is taken.
+
+use crate::fail::{Fail, Result};
+use clap::{Args, ValueEnum};
+use std::time::{Duration, Instant};
+use wgpu_attention::wgpu::{self, util::DeviceExt};
+use wgpu_attention::{
+    Attention, Buffers, Error, Inputs, Kernel, Outputs, Plan, PlanOptions, Stat, Tensor, headless,
+};
+
+/// Which adapter and which kernel.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GpuArgs {
+    /// Part of the name of the adapter to use, in any case (see `info`); default: the system's choice
+    #[arg(long, value_name = "NAME")]
+    pub adapter: Option<String>,
+    /// The kernel to use; default: the planner's choice
+    #[arg(long)]
+    pub kernel: Option<KernelArg>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum KernelArg {
+    /// Tiled online softmax
+    Tiled,
+    /// Three passes with the score matrix in memory
+    Naive,
+}
+
+/// An open device with attention on it.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    pub info: wgpu::AdapterInfo,
+    pub attention: Attention,
+    pub queue: wgpu::Queue,
+}
+
+impl GpuArgs {
+    pub(crate) fn open(&self) -> Result<Gpu> {
+        let mut options = headless::Options::default();
+        options.adapter = self.adapter.clone();
+        let gpu = headless::open_blocking(&options)?;
+        Ok(Gpu { info: gpu.adapter.get_info(), attention: Attention::new(&gpu.device), queue: gpu.queue })
+    }
+
+    pub(crate) fn plan_options(&self) -> PlanOptions {
+        match self.kernel {
+            None => PlanOptions::default(),
+            Some(KernelArg::Tiled) => PlanOptions::kernel(Kernel::Tiled),
+            Some(KernelArg::Naive) => PlanOptions::kernel(Kernel::Naive),
+        }
+    }
+}
+
+impl Gpu {
+    /// The driver with its version and the API it is reached by.
+    pub(crate) fn driver(&self) -> String {
+        let wgpu::AdapterInfo { driver, driver_info, backend, .. } = &self.info;
+        let names: Vec<_> = [driver, driver_info].into_iter().filter(|s| !s.is_empty()).cloned().collect();
+        format!("{}, {backend}", if names.is_empty() { "not told".to_owned() } else { names.join(" ") })
+    }
+
+    /// Runs a plan `repeats` times with its data on the device, and gives the results and the median time from
+    /// submitting to the device's being done.
+    ///
+    /// This is how an app runs attention: prepare, bind once, encode into an encoder of its own. For results alone
+    /// [`Attention::run_plan`] would do.
+    pub(crate) fn timed(
+        &self,
+        plan: &Plan,
+        inputs: &Inputs<'_>,
+        repeats: usize,
+    ) -> Result<(Outputs, Duration)> {
+        inputs.check(plan.problem())?;
+        let prepared = self.attention.prepare_blocking(plan)?;
+        let device = self.attention.device();
+        let upload = |label: &str, bytes: &[u8]| {
+            device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
+                label: Some(label),
+                // WebGPU has no empty bindings.
+                contents: if bytes.is_empty() { &[0; 4] } else { bytes },
+                usage: wgpu::BufferUsages::STORAGE,
+            })
+        };
+        let result = |label: &str, size: u64, usage| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some(label),
+                size: size.max(4),
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        let from_shader = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let to_host = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let (out_bytes, stats_bytes) = (plan.tensor_bytes(Tensor::Out), plan.stats_bytes());
+        let q = upload("q", bytemuck::cast_slice(inputs.q));
+        let k = upload("k", bytemuck::cast_slice(inputs.k));
+        let v = upload("v", bytemuck::cast_slice(inputs.v));
+        let tables =
+            upload("tables", bytemuck::cast_slice(&plan.tables().pack(plan.problem(), &inputs.tables)?));
+        let out = result("out", out_bytes, from_shader);
+        let stats = result("stats", stats_bytes, from_shader);
+        let mut buffers = Buffers::new(&q, &k, &v, &out);
+        if stats_bytes > 0 {
+            buffers = buffers.stats(&stats);
+        }
+        if plan.tables().bytes() > 0 {
+            buffers = buffers.tables(&tables);
+        }
+        let bound = prepared.bind(&buffers)?;
+
+        let lost = |e: &dyn std::fmt::Display| Fail::from(Error::DeviceLost(e.to_string()));
+        let submit = |record: &dyn Fn(&mut wgpu::CommandEncoder)| {
+            let mut encoder =
+                device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("timed") });
+            record(&mut encoder);
+            let commands = encoder.finish();
+            let start = Instant::now();
+            self.queue.submit([commands]);
+            device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| lost(&e))?;
+            Ok::<_, Fail>(start.elapsed())
+        };
+        let mut times = Vec::new();
+        for _ in 0..repeats.max(1) {
+            times.push(submit(&|encoder| bound.encode(encoder))?);
+        }
+        times.sort_unstable();
+
+        let host = result("results", out_bytes + stats_bytes, to_host);
+        submit(&|encoder| {
+            encoder.copy_buffer_to_buffer(&out, 0, &host, 0, out_bytes);
+            encoder.copy_buffer_to_buffer(&stats, 0, &host, out_bytes, stats_bytes);
+        })?;
+        host.map_async(wgpu::MapMode::Read, .., |_| {});
+        device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| lost(&e))?;
+        let bytes = host.get_mapped_range(..).map_err(|e| lost(&e))?.to_vec();
+        let floats = |range: std::ops::Range<u64>| -> Vec<f32> {
+            let bytes = bytes.get(range.start as usize..range.end as usize).unwrap_or_default();
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
+        let stat = |stat| {
+            let range = plan.stats_range(stat)?;
+            Some(floats(out_bytes + range.start..out_bytes + range.end))
+        };
+        let outputs = Outputs {
+            out: floats(0..out_bytes),
+            lse: stat(Stat::Lse),
+            entropy: stat(Stat::Entropy),
+            row_max: stat(Stat::RowMax),
+        };
+        Ok((outputs, times[times.len() / 2]))
+    }
+}

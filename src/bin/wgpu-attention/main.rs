@@ -1,0 +1,53 @@
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, see it work.
+
+#![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod arrays;
+mod check;
+mod demo;
+mod fail;
+mod gpu;
+mod heatmap;
+mod info;
+mod output;
+mod page;
+mod run;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Exact attention in WGSL compute shaders, checked against float64.
+#[derive(Debug, Parser)]
+#[command(name = "wgpu-attention", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done and right, 1 a result is wrong or the device failed, 2 the command line or a \
+                          file cannot be used, 3 no graphics adapter.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Info(info::Args),
+    Run(run::Args),
+    Check(check::Args),
+    Demo(demo::Args),
+}
+
+fn main() -> ExitCode {
+    // Usage errors end here, with clap's message and exit code 2.
+    let cli = Cli::parse();
+    let mut out = std::io::stdout().lock();
+    let result = match &cli.command {
+        Command::Info(args) => info::main(args, &mut out),
+        Command::Run(args) => run::main(args, &mut out),
+        Command::Check(args) => check::main(args, &mut out),
+        Command::Demo(args) => demo::main(args, &mut out),
+    };
+    match result {
+        Ok(code) => code,
+        Err(fail) => fail.report(),
+    }
+}

@@ -1,0 +1,289 @@
+//! Case files: one problem with its right answer in one safetensors file.
+//!
+//! A case is what tests read, what `wgpu-attention check` runs and what you attach to a bug report. The format is in
+//! docs/case-format.md. Reading checks everything, supported or not: unknown keys and tensors are errors, and what the
+//! library cannot compute yet is listed in [`Case::missing`], so that a case can never pass by being half read.
+//!
+//! ```no_run
+//! use wgpu_attention::{Attention, PlanOptions, case::Case, headless};
+//! let gpu = headless::open_blocking(&headless::Options::default())?;
+//! let case = Case::read("tests/cases/causal_len_16.safetensors")?;
+//! let report = case.check_blocking(&Attention::new(&gpu.device), &gpu.queue, &PlanOptions::default());
+//! assert!(report.passes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod array;
+mod check;
+mod error;
+mod header;
+mod rules;
+mod work;
+
+pub use check::{Failure, Report};
+pub use error::CaseError;
+pub use header::{Op, Tolerance};
+pub use work::Work;
+
+use crate::dtype::DType;
+use crate::host::{Inputs, Outputs};
+use crate::layout::Layout;
+use crate::mask::Alignment;
+use crate::problem::{Problem, Shape};
+use crate::score::Sink;
+use crate::sharpness::{LengthScale, Scale, Temperature};
+use array::Array;
+use header::Header;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// A case: everything that its file holds. Equal cases have equal bits, NaN included.
+#[derive(Debug, Clone)]
+pub struct Case {
+    header: Header,
+    arrays: BTreeMap<String, Array>,
+    shape: Option<Shape>,
+    missing: Vec<&'static str>,
+    work: Option<Work>,
+}
+
+impl PartialEq for Case {
+    fn eq(&self, other: &Self) -> bool {
+        // Everything else follows from these two.
+        self.header == other.header && self.arrays == other.arrays
+    }
+}
+
+impl Case {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`CaseError::InFile`] with what is wrong.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, CaseError> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|e| CaseError::Read(e).in_file(path))?;
+        Self::from_bytes(&bytes).map_err(|e| e.in_file(path))
+    }
+
+    /// Reads the contents of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CaseError> {
+        let (mut metadata, arrays) = array::read(bytes)?;
+        let text = metadata.remove("case").ok_or(CaseError::NoCase)?;
+        if let Some(entry) = metadata.into_keys().min() {
+            return Err(CaseError::UnknownEntry(entry));
+        }
+        Self::from_parts(Header::parse(&text)?, arrays)
+    }
+
+    fn from_parts(header: Header, arrays: BTreeMap<String, Array>) -> Result<Self, CaseError> {
+        let shape = match header.op {
+            Op::Attention => Some(rules::attention(&header, &arrays)?),
+            Op::Softmax | Op::LogSoftmax => {
+                rules::softmax(&header, &arrays)?;
+                None
+            }
+        };
+        let missing = work::missing(&header, &arrays);
+        let work = match shape {
+            Some(shape) if missing.is_empty() => Some(Work::new(&header, &arrays, shape)?),
+            _ => None,
+        };
+        Ok(Case { header, arrays, shape, missing, work })
+    }
+
+    /// Makes a case of a problem and the outputs that it should have (for the right ones see
+    /// [`reference::truth`](crate::reference::truth)). `row_max` has no place in the format and is left out.
+    ///
+    /// # Errors
+    /// [`CaseError::Unsayable`] for a problem that the format has no words for; what [`Inputs::check`] finds.
+    pub fn new(
+        name: impl Into<String>,
+        problem: &Problem,
+        inputs: &Inputs<'_>,
+        expected: &Outputs,
+        tolerance: Tolerance,
+    ) -> Result<Self, CaseError> {
+        inputs.check(problem)?;
+        let mut header = Header::new(name.into(), Op::Attention, tolerance);
+        header.bshd = one_layout(problem)?;
+        header.scale = match problem.scale {
+            Scale::RsqrtHeadDim => None,
+            scale => Some(scale.value(problem.shape.head_dim_qk)),
+        };
+        header.temperature = match problem.temperature {
+            Temperature::Value(1.0) | Temperature::PerHead => None,
+            Temperature::Value(tau) => Some(f64::from(tau)),
+            Temperature::PerRow => {
+                return Err(CaseError::Unsayable {
+                    field: "temperature",
+                    found: "PerRow".to_owned(),
+                    expected: "one number, or one for each head",
+                });
+            }
+        };
+        header.causal = problem.causal;
+        let default_or_tensor = [Alignment::default(), Alignment::PerBatch].contains(&problem.alignment);
+        header.causal_offset = (!default_or_tensor).then_some(problem.alignment);
+        header.window = problem.window;
+        header.softcap = problem.softcap.map(f64::from);
+        unsayable(problem)?;
+
+        let s = &problem.shape;
+        let size = |n: u32| n as usize;
+        let tensor = |heads, seq, dim| match header.bshd {
+            true => [size(s.batch), size(seq), size(heads), size(dim)],
+            false => [size(s.batch), size(heads), size(seq), size(dim)],
+        };
+        let out_shape = tensor(s.q_heads, s.seq_q, s.head_dim_v);
+        let rows = [size(s.batch), size(s.q_heads), size(s.seq_q)];
+        let mut arrays = BTreeMap::new();
+        let mut put = |name: &str, array: Array| arrays.insert(name.to_owned(), array);
+        let [dtype, _, _, out_dtype] = problem.dtypes;
+        put("q", Array::stored(dtype, &tensor(s.q_heads, s.seq_q, s.head_dim_qk), inputs.q));
+        put("k", Array::stored(dtype, &tensor(s.kv_heads, s.seq_k, s.head_dim_qk), inputs.k));
+        put("v", Array::stored(dtype, &tensor(s.kv_heads, s.seq_k, s.head_dim_v), inputs.v));
+        if let (Some((dtype, sizes)), Some(bias)) = (problem.bias, inputs.bias) {
+            put("bias", Array::stored(dtype, &sizes.0.map(size), bias));
+        }
+        if let (Some((format, sizes)), Some(mask)) = (problem.mask, inputs.mask) {
+            let count = sizes.0.iter().map(|&n| size(n)).product::<usize>();
+            let keeps = |at| u8::from(crate::reference::mask_keeps(format, mask, at));
+            put("mask", Array::u8(&sizes.0.map(size), (0..count).map(keeps).collect()));
+        }
+        for (name, heads) in [("alibi_slopes", inputs.tables.alibi_slopes), ("sinks", inputs.tables.sinks)] {
+            if let Some(heads) = heads {
+                put(name, Array::f32(&[heads.len()], heads));
+            }
+        }
+        if problem.sink == Sink::Zero {
+            put("sinks", Array::f32(&[size(s.q_heads)], &vec![0.0; size(s.q_heads)]));
+        }
+        if let Some(lens) = inputs.tables.kv_len {
+            // At most seq_k, which is at most 2^30.
+            let lens: Vec<i32> = lens.iter().map(|&n| n as i32).collect();
+            put("kv_len", Array::i32(&[lens.len()], &lens));
+        }
+        if let Some(offsets) = inputs.tables.causal_offset {
+            put("causal_offset", Array::i32(&[offsets.len()], offsets));
+        }
+        if let Some(taus) = inputs.tables.temperature {
+            put("temperature_per_head", Array::f32(&[taus.len()], taus));
+        }
+        let outputs = [
+            ("out", out_shape.as_slice(), Some(&expected.out)),
+            ("lse", &rows, expected.lse.as_ref()),
+            ("entropy", &rows, expected.entropy.as_ref()),
+        ];
+        for (field, shape, numbers) in outputs {
+            let Some(numbers) = numbers else { continue };
+            let elements = shape.iter().product::<usize>();
+            if numbers.len() != elements {
+                let (got, expected) = (numbers.len() as u64, elements as u64);
+                return Err(crate::Error::Length { field, got, expected }.into());
+            }
+            let dtype = if field == "out" { out_dtype } else { DType::F32 };
+            put(field, Array::stored(dtype, shape, numbers));
+        }
+        Self::from_parts(header, arrays)
+    }
+
+    /// The contents of its file.
+    ///
+    /// # Errors
+    /// [`CaseError::NotSafetensors`] where the container refuses it, as for a header beyond 100 MB.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CaseError> {
+        let metadata = HashMap::from([("case".to_owned(), self.header.to_json())]);
+        array::write(metadata, self.arrays.iter().map(|(name, array)| (name.as_str(), array)))
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.header.name
+    }
+
+    /// The operation.
+    pub fn op(&self) -> Op {
+        self.header.op
+    }
+
+    /// The shape of an attention.
+    pub fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
+    /// How far results may be off.
+    pub fn tolerance(&self) -> Tolerance {
+        self.header.tolerance
+    }
+
+    /// The texts of the keys of a batch, where the file tells them.
+    pub fn tokens(&self, batch: usize) -> Option<&[String]> {
+        let lists = &self.header.tokens;
+        let list = if lists.len() == 1 { lists.first() } else { lists.get(batch) };
+        list.map(Vec::as_slice)
+    }
+
+    /// What the case asks for that the library cannot compute yet. Empty for one that can be run.
+    pub fn missing(&self) -> &[&'static str] {
+        &self.missing
+    }
+
+    /// The problem with its inputs and expected outputs. `None` where something is [missing](Case::missing): a
+    /// problem without it would be another problem.
+    pub fn work(&self) -> Option<&Work> {
+        self.work.as_ref()
+    }
+
+    fn shape_of(&self, tensor: &str) -> &[usize] {
+        self.arrays.get(tensor).map(|a| a.shape.as_slice()).unwrap_or_default()
+    }
+}
+
+/// What the format has no words for, beside layouts and temperatures of rows.
+fn unsayable(problem: &Problem) -> Result<(), CaseError> {
+    let [q, k, v, out] = problem.dtypes;
+    let bias = problem.bias.map_or(DType::F32, |b| b.0);
+    let one_of_two = |dtype| dtype == q || dtype == DType::F32;
+    for (field, sayable, found, expected) in [
+        (
+            "dtypes",
+            q == k && q == v && one_of_two(out) && one_of_two(bias),
+            format!("{:?}, bias {bias:?}", problem.dtypes),
+            "one for q, k and v, and that or f32 for out and bias",
+        ),
+        (
+            "length_scale",
+            problem.length_scale == LengthScale::None,
+            format!("{:?}", problem.length_scale),
+            "none: fold it into the temperatures",
+        ),
+        (
+            "user code",
+            problem.score_mod.is_none() && problem.mask_mod.is_none(),
+            "score_mod or mask_mod".to_owned(),
+            "none: write a dense mask or bias",
+        ),
+    ] {
+        if !sayable {
+            return Err(CaseError::Unsayable { field, found, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Whether all tensors are bshd; an error where they are not all one packed layout.
+fn one_layout(problem: &Problem) -> Result<bool, CaseError> {
+    let layouts = [problem.q_layout, problem.k_layout, problem.v_layout, problem.out_layout];
+    match layouts {
+        [Layout::Bhsd, Layout::Bhsd, Layout::Bhsd, Layout::Bhsd] => Ok(false),
+        [Layout::Bshd, Layout::Bshd, Layout::Bshd, Layout::Bshd] => Ok(true),
+        _ => Err(CaseError::Unsayable {
+            field: "layout",
+            found: format!("{layouts:?}"),
+            expected: "bhsd for all tensors, or bshd for all",
+        }),
+    }
+}

@@ -1,0 +1,303 @@
+//! The JSON object of a case file: every key read, none skipped.
+
+use super::error::CaseError;
+use crate::mask::{Alignment, Window};
+use crate::scores::ScoreStage;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The operation that a case is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// Attention.
+    Attention,
+    /// Softmax over the last axis.
+    Softmax,
+    /// Logarithm of softmax over the last axis.
+    LogSoftmax,
+}
+
+impl Op {
+    const ALL: [Op; 3] = [Op::Attention, Op::Softmax, Op::LogSoftmax];
+
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Attention => "attention",
+            Op::Softmax => "softmax",
+            Op::LogSoftmax => "log_softmax",
+        }
+    }
+
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Op::Attention => &[
+                "name",
+                "op",
+                "tolerance",
+                "layout",
+                "scale",
+                "temperature",
+                "softcap",
+                "causal",
+                "causal_offset",
+                "window",
+                "scores",
+                "tokens",
+            ],
+            Op::Softmax | Op::LogSoftmax => &["name", "op", "tolerance", "temperature"],
+        }
+    }
+}
+
+/// How far a result may be from what a case expects: `abs(got - want) <= atol + rtol * abs(want)`; infinities and NaN must match
+/// exactly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Share of the expected number.
+    pub rtol: f64,
+    /// On top of it.
+    pub atol: f64,
+}
+
+/// The object, with defaults filled in where they are values.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Header {
+    pub name: String,
+    pub op: Op,
+    pub tolerance: Tolerance,
+    pub bshd: bool,
+    pub scale: Option<f64>,
+    pub temperature: Option<f64>,
+    pub softcap: Option<f64>,
+    pub causal: bool,
+    pub causal_offset: Option<Alignment>,
+    pub window: Option<Window>,
+    pub scores: Option<ScoreStage>,
+    /// One list, or one for each batch.
+    pub tokens: Vec<Vec<String>>,
+}
+
+impl Header {
+    pub(crate) fn new(name: String, op: Op, tolerance: Tolerance) -> Self {
+        Header {
+            name,
+            op,
+            tolerance,
+            bshd: false,
+            scale: None,
+            temperature: None,
+            softcap: None,
+            causal: false,
+            causal_offset: None,
+            window: None,
+            scores: None,
+            tokens: Vec::new(),
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, CaseError> {
+        let Object(object) = serde_json::from_str(text).map_err(|e| CaseError::Json(e.to_string()))?;
+        let mut keys = Keys(object);
+        let name = keys.text("name", "text")?.ok_or(CaseError::MissingKey("name"))?;
+        const OPS: &str = "\"attention\", \"softmax\" or \"log_softmax\"";
+        let op = keys.text("op", OPS)?.ok_or(CaseError::MissingKey("op"))?;
+        let Some(op) = Op::ALL.into_iter().find(|known| known.name() == op) else {
+            return Err(wrong("op", op, OPS));
+        };
+        if let Some(key) = keys.0.keys().find(|key| !op.keys().contains(&key.as_str())) {
+            return Err(CaseError::UnknownKey {
+                key: key.clone(),
+                op: op.name(),
+                known: op.keys().join(", "),
+            });
+        }
+        let tolerance = tolerance(keys.take("tolerance").ok_or(CaseError::MissingKey("tolerance"))?)?;
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        Ok(Header {
+            bshd: keys.choice("layout", &["bhsd", "bshd"], "\"bhsd\" or \"bshd\"")?.as_deref()
+                == Some("bshd"),
+            scale: keys.number("scale", "a number", f64::is_finite)?,
+            temperature: keys.number("temperature", "a number above 0", positive)?,
+            softcap: keys.number("softcap", "a number above 0", positive)?,
+            causal: match keys.take("causal") {
+                None => false,
+                Some(Value::Bool(causal)) => causal,
+                Some(other) => return Err(wrong("causal", other, "true or false")),
+            },
+            causal_offset: keys.take("causal_offset").map(causal_offset).transpose()?,
+            window: keys.take("window").map(window).transpose()?,
+            scores: keys
+                .choice(
+                    "scores",
+                    &ScoreStage::ALL.map(ScoreStage::name),
+                    "\"raw\", \"capped\", \"biased\" or \"probs\"",
+                )?
+                .and_then(|name| ScoreStage::ALL.into_iter().find(|stage| stage.name() == name)),
+            tokens: keys.take("tokens").map(tokens).transpose()?.unwrap_or_default(),
+            ..Header::new(name, op, tolerance)
+        })
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+        put("name", json!(self.name));
+        put("op", json!(self.op.name()));
+        put("tolerance", json!({"rtol": self.tolerance.rtol, "atol": self.tolerance.atol}));
+        if self.bshd {
+            put("layout", json!("bshd"));
+        }
+        for (key, number) in
+            [("scale", self.scale), ("temperature", self.temperature), ("softcap", self.softcap)]
+        {
+            if let Some(number) = number {
+                put(key, json!(number));
+            }
+        }
+        if self.causal {
+            put("causal", json!(true));
+        }
+        match self.causal_offset {
+            Some(Alignment::TopLeft) => drop(put("causal_offset", json!("top_left"))),
+            Some(Alignment::BottomRight) => drop(put("causal_offset", json!("bottom_right"))),
+            Some(Alignment::Offset(offset)) => drop(put("causal_offset", json!(offset))),
+            Some(Alignment::PerBatch) | None => {}
+        }
+        if let Some(w) = &self.window {
+            put("window", json!({"left": w.left, "right": w.right, "keep_first": w.keep_first}));
+        }
+        if let Some(scores) = self.scores {
+            put("scores", json!(scores.name()));
+        }
+        match self.tokens.as_slice() {
+            [] => {}
+            [one] => drop(put("tokens", json!(one))),
+            many => drop(put("tokens", json!(many))),
+        }
+        Value::Object(object).to_string()
+    }
+}
+
+fn wrong(key: &'static str, found: impl Into<Value>, expected: &'static str) -> CaseError {
+    CaseError::Key { key, found: found.into().to_string(), expected }
+}
+
+fn tolerance(value: Value) -> Result<Tolerance, CaseError> {
+    const RULE: &str = "{\"rtol\": number, \"atol\": number}, both at least 0";
+    let part = |name: &str| value.get(name).and_then(Value::as_f64).filter(|x| x.is_finite() && *x >= 0.0);
+    match (part("rtol"), part("atol"), value.as_object().map(Map::len)) {
+        (Some(rtol), Some(atol), Some(2)) => Ok(Tolerance { rtol, atol }),
+        _ => Err(wrong("tolerance", value, RULE)),
+    }
+}
+
+fn causal_offset(value: Value) -> Result<Alignment, CaseError> {
+    match (value.as_str(), value.as_i64().map(i32::try_from)) {
+        (Some("top_left"), _) => Ok(Alignment::TopLeft),
+        (Some("bottom_right"), _) => Ok(Alignment::BottomRight),
+        (_, Some(Ok(offset))) => Ok(Alignment::Offset(offset)),
+        _ => Err(wrong("causal_offset", value, "an integer of 32 bits, \"top_left\" or \"bottom_right\"")),
+    }
+}
+
+fn window(value: Value) -> Result<Window, CaseError> {
+    const RULE: &str = "an object of left, right (integers from 0, or null) and keep_first (integer from 0)";
+    let Some(object) = value.as_object() else {
+        return Err(wrong("window", value, RULE));
+    };
+    let mut window = Window::default();
+    for (key, part) in object {
+        let number = part.as_u64().and_then(|n| u32::try_from(n).ok());
+        match (key.as_str(), part, number) {
+            ("left" | "right", Value::Null, _) => {}
+            ("left", _, Some(_)) => window.left = number,
+            ("right", _, Some(_)) => window.right = number,
+            ("keep_first", _, Some(n)) => window.keep_first = n,
+            _ => return Err(wrong("window", value, RULE)),
+        }
+    }
+    Ok(window)
+}
+
+fn tokens(value: Value) -> Result<Vec<Vec<String>>, CaseError> {
+    let list = || serde_json::from_value::<Vec<String>>(value.clone()).map(|one| vec![one]);
+    let lists = || serde_json::from_value::<Vec<Vec<String>>>(value.clone());
+    list().or_else(|_| lists()).map_err(|_| {
+        wrong("tokens", value.clone(), "an array of texts, or an array of such arrays, one for each batch")
+    })
+}
+
+/// The keys not yet taken.
+struct Keys(BTreeMap<String, Value>);
+
+impl Keys {
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key)
+    }
+
+    fn text(&mut self, key: &'static str, expected: &'static str) -> Result<Option<String>, CaseError> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(wrong(key, other, expected)),
+        }
+    }
+
+    fn choice(
+        &mut self,
+        key: &'static str,
+        choices: &[&str],
+        expected: &'static str,
+    ) -> Result<Option<String>, CaseError> {
+        match self.text(key, expected)? {
+            Some(text) if !choices.contains(&text.as_str()) => Err(wrong(key, text, expected)),
+            text => Ok(text),
+        }
+    }
+
+    fn number(
+        &mut self,
+        key: &'static str,
+        expected: &'static str,
+        rule: impl Fn(f64) -> bool,
+    ) -> Result<Option<f64>, CaseError> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(value) => match value.as_f64().filter(|x| rule(*x)) {
+                None => Err(wrong(key, value, expected)),
+                number => Ok(number),
+            },
+        }
+    }
+}
+
+/// A JSON object in which a key that is there twice is an error: with a plain map the first would go unread.
+struct Object(BTreeMap<String, Value>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut object = BTreeMap::new();
+                while let Some((key, value)) = map.next_entry::<String, Value>()? {
+                    if object.contains_key(&key) {
+                        return Err(A::Error::custom(format!("the key {key:?} is there twice")));
+                    }
+                    object.insert(key, value);
+                }
+                Ok(Object(object))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}

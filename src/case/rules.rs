@@ -1,0 +1,248 @@
+//! Which tensors a case may have, with which shape and dtype. All checked before anything is computed.
+
+use super::array::Array;
+use super::error::CaseError;
+use super::header::{Header, Op};
+use crate::problem::Shape;
+use safetensors::tensor::Dtype;
+use std::collections::BTreeMap;
+
+type Arrays = BTreeMap<String, Array>;
+
+const ATTENTION: &[&str] = &[
+    "q",
+    "k",
+    "v",
+    "out",
+    "bias",
+    "mask",
+    "kv_len",
+    "causal_offset",
+    "alibi_slopes",
+    "sinks",
+    "temperature_per_head",
+    "lse",
+    "entropy",
+    "scores",
+    "dout",
+    "dq",
+    "dk",
+    "dv",
+    "dbias",
+    "dsinks",
+    "dtemperature_per_head",
+    "dtemperature",
+];
+const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::BF16];
+const F32: &[Dtype] = &[Dtype::F32];
+
+/// Checks the tensors of a softmax: x and out, of one shape.
+pub(super) fn softmax(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
+    known(header.op, arrays, &["x", "out"])?;
+    let x = required(arrays, "x", "softmax is taken of it")?;
+    let out = required(arrays, "out", "there is nothing to compare with")?;
+    dtype("x", x, F32)?;
+    dtype("out", out, F32)?;
+    if x.shape.is_empty() {
+        return Err(shape_error("x", x, "at least one axis".to_owned()));
+    }
+    exact("out", out, &x.shape)
+}
+
+/// Checks the tensors of an attention, and finds its shape.
+pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseError> {
+    known(Op::Attention, arrays, ATTENTION)?;
+    let needed = "attention reads it";
+    let [q, k, v] =
+        [required(arrays, "q", needed)?, required(arrays, "k", needed)?, required(arrays, "v", needed)?];
+    required(arrays, "out", "there is nothing to compare with")?;
+    dtype("q", q, FLOATS)?;
+    let as_q: &[Dtype] = std::slice::from_ref(&q.dtype);
+    let as_q_or_f32: &[Dtype] = &[Dtype::F32, q.dtype];
+
+    let [b, hq, sq, d] = sizes("q", q, header.bshd)?;
+    let [kb, hkv, sk, kd] = sizes("k", k, header.bshd)?;
+    let [_, _, _, dv] = sizes("v", v, header.bshd)?;
+    if (kb, kd) != (b, d) {
+        return Err(shape_error("k", k, format!("batch {b} and head dim {d} as q has them ({:?})", q.shape)));
+    }
+    let order = |h, s, d| if header.bshd { vec![b, s, h, d] } else { vec![b, h, s, d] };
+    let (q_shape, k_shape, v_shape) = (order(hq, sq, d), order(hkv, sk, d), order(hkv, sk, dv));
+    let out_shape = order(hq, sq, dv);
+    let rows = vec![b, hq, sq];
+    let scores = [b, hq, sq, sk];
+
+    for (name, array) in arrays {
+        let name = name.as_str();
+        let input_of = |name: &str| arrays.get(name).map(|a| a.shape.clone()).unwrap_or_default();
+        let (types, shape): (&[Dtype], Vec<usize>) = match name {
+            "q" => continue,
+            "k" => (as_q, k_shape.clone()),
+            "v" => (as_q, v_shape.clone()),
+            "out" => (as_q_or_f32, out_shape.clone()),
+            "bias" | "mask" => {
+                dtype(name, array, if name == "mask" { &[Dtype::U8] } else { as_q_or_f32 })?;
+                broadcasts(name, array, scores)?;
+                continue;
+            }
+            "kv_len" | "causal_offset" => (&[Dtype::I32], vec![b]),
+            "alibi_slopes" | "sinks" | "temperature_per_head" | "dsinks" | "dtemperature_per_head" => {
+                (F32, vec![hq])
+            }
+            "lse" | "entropy" => (F32, rows.clone()),
+            "scores" => (as_q_or_f32, scores.to_vec()),
+            "dout" => (F32, out_shape.clone()),
+            "dq" => (F32, q_shape.clone()),
+            "dk" => (F32, k_shape.clone()),
+            "dv" => (F32, v_shape.clone()),
+            "dbias" => (F32, input_of("bias")),
+            // "dtemperature", the last of the list.
+            _ => (F32, vec![1]),
+        };
+        dtype(name, array, types)?;
+        exact(name, array, &shape)?;
+    }
+    together(header, arrays)?;
+    mask_values(arrays)?;
+    key_counts(arrays, sk)?;
+    token_counts(header, b, sk)?;
+    let shape = Shape::from_sizes([b, hq, hkv, sq, sk, d, dv])?;
+    shape.check()?;
+    Ok(shape)
+}
+
+impl Shape {
+    /// Sizes in the order batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v.
+    fn from_sizes(sizes: [usize; 7]) -> Result<Shape, CaseError> {
+        let mut small = [0u32; 7];
+        for (small, size) in small.iter_mut().zip(sizes) {
+            *small = u32::try_from(size)
+                .map_err(|_| crate::Error::value("a size", size, "below 2^32 in every axis"))?;
+        }
+        let [batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v] = small;
+        Ok(Shape { batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v })
+    }
+}
+
+/// Tensors and keys that only make sense with each other.
+fn together(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
+    let has = |name: &str| arrays.contains_key(name);
+    let why = "dout is there, so the gradients of q, k and v are expected";
+    for tensor in ["dq", "dk", "dv"] {
+        if has("dout") && !has(tensor) {
+            return Err(CaseError::MissingTensor { tensor, why });
+        }
+    }
+    let gradients = ["dq", "dk", "dv", "dbias", "dsinks", "dtemperature_per_head", "dtemperature"];
+    let needs = [
+        (gradients.iter().any(|g| has(g)), "dout", "a gradient is expected, and it starts from dout"),
+        (has("dbias"), "bias", "its gradient dbias is expected"),
+        (has("dsinks"), "sinks", "their gradient dsinks is expected"),
+        (
+            has("dtemperature_per_head"),
+            "temperature_per_head",
+            "its gradient dtemperature_per_head is expected",
+        ),
+        (header.scores.is_some(), "scores", "the key \"scores\" says what it holds"),
+    ];
+    for (needed, tensor, why) in needs {
+        if needed && !has(tensor) {
+            return Err(CaseError::MissingTensor { tensor, why });
+        }
+    }
+    if has("scores") && header.scores.is_none() {
+        return Err(CaseError::MissingKey("scores"));
+    }
+    if has("causal_offset") && header.causal_offset.is_some() {
+        return Err(CaseError::Both("the key \"causal_offset\"", "the tensor \"causal_offset\""));
+    }
+    Ok(())
+}
+
+fn mask_values(arrays: &Arrays) -> Result<(), CaseError> {
+    let mask = arrays.get("mask").map(|m| m.bytes.as_slice()).unwrap_or_default();
+    match mask.iter().position(|&x| x > 1) {
+        None => Ok(()),
+        Some(at) => {
+            Err(CaseError::Element { tensor: "mask", found: mask[at].to_string(), at, expected: "0 or 1" })
+        }
+    }
+}
+
+fn key_counts(arrays: &Arrays, seq_k: usize) -> Result<(), CaseError> {
+    let counts = arrays.get("kv_len").map(Array::to_i32).unwrap_or_default();
+    let fits = |n: &i32| usize::try_from(*n).is_ok_and(|n| n <= seq_k);
+    match counts.iter().position(|n| !fits(n)) {
+        None => Ok(()),
+        Some(at) => Err(CaseError::Element {
+            tensor: "kv_len",
+            found: counts[at].to_string(),
+            at,
+            expected: "from 0 to the number of keys",
+        }),
+    }
+}
+
+fn token_counts(header: &Header, batch: usize, seq_k: usize) -> Result<(), CaseError> {
+    let lists = &header.tokens;
+    if !lists.is_empty()
+        && ((lists.len() != 1 && lists.len() != batch) || lists.iter().any(|l| l.len() != seq_k))
+    {
+        let lengths: Vec<_> = lists.iter().map(Vec::len).collect();
+        return Err(CaseError::Key {
+            key: "tokens",
+            found: format!("lists of {lengths:?} texts"),
+            expected: "one text for each key, in one list or in one for each batch",
+        });
+    }
+    Ok(())
+}
+
+fn known(op: Op, arrays: &Arrays, names: &[&'static str]) -> Result<(), CaseError> {
+    match arrays.keys().find(|name| !names.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            Err(CaseError::UnknownTensor { tensor: name.clone(), op: op.name(), known: names.join(", ") })
+        }
+    }
+}
+
+fn required<'a>(arrays: &'a Arrays, tensor: &'static str, why: &'static str) -> Result<&'a Array, CaseError> {
+    arrays.get(tensor).ok_or(CaseError::MissingTensor { tensor, why })
+}
+
+/// (batch, heads, seq, dim) of a tensor in either layout.
+fn sizes(tensor: &str, array: &Array, bshd: bool) -> Result<[usize; 4], CaseError> {
+    match (array.shape.as_slice(), bshd) {
+        (&[b, h, s, d], false) | (&[b, s, h, d], true) => Ok([b, h, s, d]),
+        (_, false) => Err(shape_error(tensor, array, "(batch, heads, seq, head_dim)".to_owned())),
+        (_, true) => Err(shape_error(tensor, array, "(batch, seq, heads, head_dim)".to_owned())),
+    }
+}
+
+fn shape_error(tensor: &str, array: &Array, expected: String) -> CaseError {
+    CaseError::Shape { tensor: tensor.to_owned(), found: array.shape.clone(), expected }
+}
+
+fn exact(tensor: &str, array: &Array, shape: &[usize]) -> Result<(), CaseError> {
+    if array.shape == shape { Ok(()) } else { Err(shape_error(tensor, array, format!("{shape:?}"))) }
+}
+
+fn broadcasts(tensor: &str, array: &Array, to: [usize; 4]) -> Result<(), CaseError> {
+    let fits = array.shape.len() <= 4
+        && array.shape.iter().rev().zip(to.iter().rev()).all(|(&n, &to)| n == 1 || n == to);
+    if fits { Ok(()) } else { Err(shape_error(tensor, array, format!("one that broadcasts to {to:?}"))) }
+}
+
+fn dtype(tensor: &str, array: &Array, allowed: &[Dtype]) -> Result<(), CaseError> {
+    if allowed.contains(&array.dtype) {
+        return Ok(());
+    }
+    let mut names: Vec<_> = allowed.iter().map(|d| format!("{d:?}")).collect();
+    names.dedup();
+    Err(CaseError::Dtype {
+        tensor: tensor.to_owned(),
+        found: format!("{:?}", array.dtype),
+        expected: names.join(" or "),
+    })
+}

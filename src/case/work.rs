@@ -1,0 +1,177 @@
+//! From a case to what the library computes: the place where options of the format become options of [`Problem`].
+
+use super::array::Array;
+use super::error::CaseError;
+use super::header::{Header, Op};
+use crate::dtype::DType;
+use crate::host::{Inputs, Outputs};
+use crate::layout::Layout;
+use crate::mask::{Alignment, MaskFormat};
+use crate::problem::{Problem, Shape};
+use crate::score::{Broadcast, Sink};
+use crate::scores::ScoreStage;
+use crate::sharpness::{Scale, Temperature};
+use safetensors::tensor::Dtype;
+use std::collections::BTreeMap;
+
+/// What a case asks the library to compute, in owned memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Work {
+    problem: Problem,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    mask: Option<Vec<u8>>,
+    kv_len: Option<Vec<u32>>,
+    causal_offset: Option<Vec<i32>>,
+    temperature: Option<Vec<f32>>,
+    alibi_slopes: Option<Vec<f32>>,
+    sinks: Option<Vec<f32>>,
+    expected: Outputs,
+    scores: Option<(ScoreStage, Vec<f32>)>,
+}
+
+/// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
+/// [`Work::new`].
+pub(super) fn missing(header: &Header, arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
+    [
+        (header.op == Op::Softmax, "op softmax"),
+        (header.op == Op::LogSoftmax, "op log_softmax"),
+        (arrays.contains_key("dout"), "gradients (dout)"),
+    ]
+    .into_iter()
+    .filter_map(|(needed, name)| needed.then_some(name))
+    .collect()
+}
+
+impl Work {
+    /// Only for a case of which nothing is [`missing`].
+    pub(super) fn new(
+        header: &Header,
+        arrays: &BTreeMap<String, Array>,
+        shape: Shape,
+    ) -> Result<Self, CaseError> {
+        let floats = |name: &str| arrays.get(name).map(Array::to_f32);
+        let integers = |name: &str| arrays.get(name).map(Array::to_i32);
+        let dtype = |name: &str| arrays.get(name).map_or(DType::F32, |array| storage(array.dtype));
+        let mut problem = Problem::new(shape).dtypes(dtype("q"), dtype("k"), dtype("v"), dtype("out"));
+        if header.bshd {
+            problem = problem.layout(Layout::Bshd);
+        }
+        let temperature = floats("temperature_per_head");
+        problem = sharpness(problem, header, temperature.is_some());
+        problem.softcap = header.softcap.map(|cap| cap as f32);
+        problem.causal = header.causal;
+        problem.window = header.window;
+        let alibi_slopes = floats("alibi_slopes");
+        problem.alibi = alibi_slopes.is_some();
+        // The format may say where positions are although nothing counts from them.
+        let counts = problem.uses_positions();
+        let causal_offset = integers("causal_offset").filter(|_| counts);
+        if counts {
+            problem.alignment = match &causal_offset {
+                Some(_) => Alignment::PerBatch,
+                None => header.causal_offset.unwrap_or_default(),
+            };
+        }
+        // Checked to be from 0 to seq_k.
+        let kv_len = integers("kv_len").map(|lens| lens.into_iter().map(|n| n as u32).collect::<Vec<_>>());
+        problem.kv_len = kv_len.is_some();
+        let sinks = floats("sinks");
+        if sinks.is_some() {
+            problem.sink = Sink::PerHead;
+        }
+        let bias = floats("bias");
+        problem.bias = arrays.get("bias").map(|a| (storage(a.dtype), broadcast(a)));
+        let mask = arrays.get("mask").map(|a| a.bytes.clone());
+        problem.mask = arrays.get("mask").map(|a| (MaskFormat::Bytes, broadcast(a)));
+        let expected = Outputs {
+            out: floats("out").unwrap_or_default(),
+            lse: floats("lse"),
+            entropy: floats("entropy"),
+            row_max: None,
+        };
+        problem.stats.lse = expected.lse.is_some();
+        problem.stats.entropy = expected.entropy.is_some();
+        let scores = header.scores.zip(floats("scores"));
+        let [q, k, v] = ["q", "k", "v"].map(|name| floats(name).unwrap_or_default());
+        let work = Work {
+            problem,
+            q,
+            k,
+            v,
+            bias,
+            mask,
+            kv_len,
+            causal_offset,
+            temperature,
+            alibi_slopes,
+            sinks,
+            expected,
+            scores,
+        };
+        work.inputs().check(&work.problem)?;
+        Ok(work)
+    }
+
+    /// The problem, which asks for the statistics that the case expects.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Its inputs.
+    pub fn inputs(&self) -> Inputs<'_> {
+        let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
+        inputs.bias = self.bias.as_deref();
+        inputs.mask = self.mask.as_deref();
+        inputs.tables.kv_len = self.kv_len.as_deref();
+        inputs.tables.causal_offset = self.causal_offset.as_deref();
+        inputs.tables.temperature = self.temperature.as_deref();
+        inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
+        inputs.tables.sinks = self.sinks.as_deref();
+        inputs
+    }
+
+    /// The expected outputs.
+    pub fn expected(&self) -> &Outputs {
+        &self.expected
+    }
+
+    /// The expected scores, (batch, q_heads, seq_q, seq_k), and what they are; where the case has them.
+    pub fn scores(&self) -> Option<(ScoreStage, &[f32])> {
+        self.scores.as_ref().map(|(stage, scores)| (*stage, scores.as_slice()))
+    }
+}
+
+/// The storage type of a tensor, which was checked to be one of these.
+fn storage(dtype: Dtype) -> DType {
+    match dtype {
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::Bf16,
+        _ => DType::F32,
+    }
+}
+
+/// Sizes of a tensor that broadcasts, counted from the last axis as numpy does.
+fn broadcast(array: &Array) -> Broadcast {
+    let mut sizes = [1; 4];
+    // Each is 1 or a size of the shape, which fits 32 bits.
+    for (size, &n) in sizes.iter_mut().rev().zip(array.shape.iter().rev()) {
+        *size = n as u32;
+    }
+    Broadcast(sizes)
+}
+
+/// The number `temperature` divides the score beside `temperature_per_head`. A problem has one temperature, so that there
+/// the number goes into the scale: the two are one factor.
+fn sharpness(problem: Problem, header: &Header, per_head: bool) -> Problem {
+    let tau = header.temperature.unwrap_or(1.0);
+    let given = header.scale.map_or(Scale::RsqrtHeadDim, |scale| Scale::Value(scale as f32));
+    if !per_head {
+        return problem.scale(given).temperature(Temperature::Value(tau as f32));
+    }
+    let scale =
+        if tau == 1.0 { given } else { Scale::Value((given.value(problem.shape.head_dim_qk) / tau) as f32) };
+    problem.scale(scale).temperature(Temperature::PerHead)
+}

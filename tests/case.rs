@@ -1,0 +1,451 @@
+//! Case files: reading, writing, every error, and the shipped cases on a real adapter.
+
+use std::path::PathBuf;
+use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
+use wgpu_attention::{
+    Alignment, Attention, Inputs, Kernel, Layout, Outputs, PlanOptions, Problem, Scale, Shape, Temperature,
+    headless, reference,
+};
+
+/// Tensors of zeros, in a file of which every part can be wrong.
+struct File {
+    case: String,
+    metadata: String,
+    tensors: Vec<Tensor>,
+}
+
+/// Name, dtype, shape, and data where it is not all zeros.
+type Tensor = (&'static str, &'static str, Vec<usize>, Option<Vec<u8>>);
+
+const PLAIN: &str = r#""name": "n", "op": "attention", "tolerance": {"rtol": 1e-5, "atol": 1e-6}"#;
+
+impl File {
+    /// Batch 2, 4 query heads, 2 key/value heads, 3 queries, 5 keys, head dims 8 and 6.
+    fn attention(more: &str) -> Self {
+        let comma = if more.is_empty() { "" } else { ", " };
+        File {
+            case: format!("{{{PLAIN}{comma}{more}}}"),
+            metadata: String::new(),
+            tensors: vec![
+                ("q", "F32", vec![2, 4, 3, 8], None),
+                ("k", "F32", vec![2, 2, 5, 8], None),
+                ("v", "F32", vec![2, 2, 5, 6], None),
+                ("out", "F32", vec![2, 4, 3, 6], None),
+            ],
+        }
+    }
+
+    fn json(case: &str) -> Self {
+        File { case: case.to_owned(), ..Self::attention("") }
+    }
+
+    fn softmax(more: &str) -> Self {
+        File {
+            case: format!(r#"{{"name": "n", "op": "softmax", "tolerance": {{"rtol": 0, "atol": 0}}{more}}}"#),
+            metadata: String::new(),
+            tensors: vec![("x", "F32", vec![2, 3], None), ("out", "F32", vec![2, 3], None)],
+        }
+    }
+
+    fn with(mut self, name: &'static str, dtype: &'static str, shape: &[usize]) -> Self {
+        self.tensors.retain(|t| t.0 != name);
+        self.tensors.push((name, dtype, shape.to_vec(), None));
+        self
+    }
+
+    fn data(mut self, bytes: Vec<u8>) -> Self {
+        self.tensors.last_mut().unwrap().3 = Some(bytes);
+        self
+    }
+
+    fn without(mut self, name: &str) -> Self {
+        self.tensors.retain(|t| t.0 != name);
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let quoted = self.case.replace('"', "\\\"");
+        let mut header = format!("{{\"__metadata__\":{{\"case\":\"{quoted}\"{}}}", self.metadata);
+        let mut data = Vec::new();
+        for (name, dtype, shape, bytes) in &self.tensors {
+            let size = match *dtype {
+                "U8" => 1,
+                "F16" | "BF16" => 2,
+                "F64" => 8,
+                _ => 4,
+            };
+            let zeros = vec![0; shape.iter().product::<usize>() * size];
+            let start = data.len();
+            data.extend(bytes.as_ref().unwrap_or(&zeros));
+            header += &format!(
+                ",\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{start},{}]}}",
+                data.len()
+            );
+        }
+        header.push('}');
+        container(&header, &data)
+    }
+
+    fn error(&self) -> String {
+        Case::from_bytes(&self.bytes()).expect_err("should be refused").to_string()
+    }
+}
+
+fn container(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+#[track_caller]
+fn refused(file: &File, words: &[&str]) {
+    let message = file.error();
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in {message:?}");
+    }
+}
+
+#[test]
+fn a_plain_file_is_read() {
+    let case = Case::from_bytes(&File::attention("").bytes()).unwrap();
+    assert_eq!((case.name(), case.op()), ("n", Op::Attention));
+    assert_eq!(case.tolerance(), Tolerance { rtol: 1e-5, atol: 1e-6 });
+    assert!(case.missing().is_empty());
+    let problem = case.work().unwrap().problem();
+    let shape =
+        Shape { batch: 2, q_heads: 4, kv_heads: 2, seq_q: 3, seq_k: 5, head_dim_qk: 8, head_dim_v: 6 };
+    assert_eq!(*problem, Problem::new(shape));
+}
+
+#[test]
+fn options_reach_the_problem() {
+    let problem = |file: File| {
+        let case = Case::from_bytes(&file.bytes()).unwrap();
+        case.work().unwrap().problem().clone()
+    };
+    let with = |keys: &str| problem(File::attention(keys));
+    let causal = |p: &Problem| p.causal.then_some(p.alignment);
+    assert_eq!(with(r#""scale": 0.25"#).scale, Scale::Value(0.25));
+    assert_eq!(with(r#""temperature": 2"#).temperature, Temperature::Value(2.0));
+    assert_eq!(causal(&with(r#""causal": true"#)), Some(Alignment::BottomRight));
+    assert_eq!(causal(&with(r#""causal": false, "causal_offset": 3"#)), None);
+    assert_eq!(causal(&with(r#""causal": true, "causal_offset": -2"#)), Some(Alignment::Offset(-2)));
+    let named = |name: &str| causal(&with(&format!(r#""causal": true, "causal_offset": "{name}""#)));
+    assert_eq!(named("top_left"), Some(Alignment::TopLeft));
+    assert_eq!(named("bottom_right"), Some(Alignment::BottomRight));
+
+    let tables = File::attention(r#""causal": true"#)
+        .with("kv_len", "I32", &[2])
+        .with("causal_offset", "I32", &[2])
+        .with("lse", "F32", &[2, 4, 3])
+        .with("entropy", "F32", &[2, 4, 3]);
+    let tables = problem(tables);
+    assert_eq!(causal(&tables), Some(Alignment::PerBatch));
+    assert!(tables.kv_len && tables.stats.lse && tables.stats.entropy && !tables.stats.row_max);
+
+    let bshd = File::attention(r#""layout": "bshd""#)
+        .with("q", "F32", &[2, 3, 4, 8])
+        .with("k", "F32", &[2, 5, 2, 8])
+        .with("v", "F32", &[2, 5, 2, 6])
+        .with("out", "F32", &[2, 3, 4, 6]);
+    let bshd = problem(bshd);
+    assert_eq!((bshd.q_layout, bshd.shape.seq_q, bshd.shape.kv_heads), (Layout::Bshd, 3, 2));
+}
+
+/// The number and the table of temperatures both divide the score.
+#[test]
+fn temperature_and_temperature_per_head_multiply() {
+    let ones: Vec<u8> = [1.0f32; 4].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let read = |keys: &str| {
+        let file = File::attention(keys).with("temperature_per_head", "F32", &[4]).data(ones.clone());
+        Case::from_bytes(&file.bytes()).unwrap().work().unwrap().problem().clone()
+    };
+    let both = read(r#""scale": 3, "temperature": 2"#);
+    assert_eq!((both.scale, both.temperature), (Scale::Value(1.5), Temperature::PerHead));
+    assert_eq!(read("").scale, Scale::RsqrtHeadDim);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let rows = [2, 4, 3];
+    let cases: &[(File, &[&str])] = &[
+        (File::attention(r#""softcap": 30"#), &["softcap"]),
+        (File::attention(r#""window": {"left": 3, "right": null, "keep_first": 1}"#), &["window"]),
+        (File::attention("").with("bias", "F32", &[1, 1, 1, 5]), &["bias"]),
+        (File::attention("").with("bias", "F32", &[3, 5]), &["bias"]),
+        (File::attention("").with("mask", "U8", &[2, 1, 3, 5]), &["mask"]),
+        (File::attention("").with("alibi_slopes", "F32", &[4]), &["alibi_slopes"]),
+        (File::attention("").with("sinks", "F32", &[4]), &["sinks"]),
+        (File::attention(r#""scores": "raw""#).with("scores", "F32", &[2, 4, 3, 5]), &["scores"]),
+        (
+            File::attention("")
+                .with("q", "F16", &[2, 4, 3, 8])
+                .with("k", "F16", &[2, 2, 5, 8])
+                .with("v", "F16", &[2, 2, 5, 6])
+                .with("out", "F16", &[2, 4, 3, 6])
+                .with("lse", "F32", &rows),
+            &["f16 tensors"],
+        ),
+        (
+            File::attention("")
+                .with("sinks", "F32", &[4])
+                .with("bias", "F32", &[3, 5])
+                .with("dout", "F32", &[2, 4, 3, 6])
+                .with("dq", "F32", &[2, 4, 3, 8])
+                .with("dk", "F32", &[2, 2, 5, 8])
+                .with("dv", "F32", &[2, 2, 5, 6])
+                .with("dbias", "F32", &[3, 5])
+                .with("dsinks", "F32", &[4])
+                .with("dtemperature", "F32", &[1]),
+            &["bias", "sinks", "gradients (dout)"],
+        ),
+        (File::softmax(r#", "temperature": 0.5"#), &["op softmax"]),
+    ];
+    for (file, missing) in cases {
+        let case = Case::from_bytes(&file.bytes()).unwrap();
+        assert_eq!(case.missing(), *missing);
+        assert!(case.work().is_none());
+    }
+}
+
+#[test]
+fn wrong_keys_are_refused() {
+    let with = File::attention;
+    refused(&with(r#""softcapp": 3"#), &["softcapp", "unknown", "softcap, causal"]);
+    refused(&with(r#""layout": "sbhd""#), &["layout", "sbhd", "bhsd"]);
+    refused(&with(r#""layout": 3"#), &["layout", "3", "bhsd"]);
+    refused(&with(r#""scale": "big""#), &["scale", "big", "a number"]);
+    refused(&with(r#""scale": 1e39"#), &["scale", "finite"]);
+    refused(&with(r#""temperature": 0"#), &["temperature", "0", "above 0"]);
+    refused(&with(r#""temperature": -1"#), &["temperature", "-1", "above 0"]);
+    refused(&with(r#""softcap": 0"#), &["softcap", "above 0"]);
+    refused(&with(r#""causal": 1"#), &["causal", "1", "true or false"]);
+    refused(&with(r#""causal_offset": "middle""#), &["causal_offset", "middle", "top_left"]);
+    refused(&with(r#""causal_offset": 1.5"#), &["causal_offset", "1.5", "integer"]);
+    refused(&with(r#""causal_offset": 3000000000"#), &["causal_offset", "3000000000", "32 bits"]);
+    refused(&with(r#""window": {"left": -1}"#), &["window", "-1", "from 0"]);
+    refused(&with(r#""window": {"middle": 1}"#), &["window", "middle"]);
+    refused(&with(r#""window": 3"#), &["window", "3"]);
+    refused(&with(r#""scores": "all""#), &["scores", "all", "probs"]);
+    refused(&with(r#""scores": "raw""#), &["no tensor \"scores\""]);
+    refused(&with(r#""tokens": ["a"]"#), &["tokens", "[1]", "one text for each key"]);
+    refused(&with(r#""tokens": [1, 2]"#), &["tokens", "[1,2]", "array of texts"]);
+    refused(&with(r#""causal": true, "causal": false"#), &["causal", "twice"]);
+    refused(&File::json(r#"{"op": "attention"}"#), &["no key \"name\""]);
+    refused(&File::json(r#"{"name": "n"}"#), &["no key \"op\""]);
+    refused(&File::json(r#"{"name": "n", "op": "attention"}"#), &["no key \"tolerance\""]);
+    refused(&File::json(r#"{"name": "n", "op": "convolution"}"#), &["op", "convolution", "softmax"]);
+    refused(&File::json(r#"{"name": 1, "op": "attention"}"#), &["name", "1", "text"]);
+    let tolerance = r#"{"name": "n", "op": "attention", "tolerance": {"rtol": -1, "atol": 0}}"#;
+    refused(&File::json(tolerance), &["tolerance", "-1", "at least 0"]);
+    refused(&File::json("[]"), &["not a JSON object"]);
+    refused(&File::json("{"), &["not a JSON object"]);
+    refused(&File::softmax(r#", "causal": true"#), &["causal", "unknown for op softmax", "temperature"]);
+    let entry = File { metadata: r#","author":"me""#.to_owned(), ..File::attention("") };
+    refused(&entry, &["author", "only \"case\""]);
+}
+
+#[test]
+fn wrong_tensors_are_refused() {
+    let file = || File::attention("");
+    refused(&file().with("biass", "F32", &[1]), &["biass", "unknown", "bias"]);
+    for tensor in ["q", "k", "v", "out"] {
+        refused(&file().without(tensor), &["no tensor", tensor]);
+    }
+    refused(&file().with("q", "F64", &[1, 1, 1, 1]), &["\"q\"", "F64", "F32"]);
+    refused(&file().with("q", "F32", &[4, 3, 8]), &["\"q\"", "[4, 3, 8]", "(batch, heads, seq, head_dim)"]);
+    refused(&file().with("k", "F32", &[2, 2, 5, 7]), &["\"k\"", "head dim 8"]);
+    refused(&file().with("k", "F32", &[1, 2, 5, 8]), &["\"k\"", "batch 2"]);
+    refused(&file().with("k", "F16", &[2, 2, 5, 8]), &["\"k\"", "F16", "F32"]);
+    refused(&file().with("v", "F32", &[2, 2, 4, 6]), &["\"v\"", "[2, 2, 4, 6]", "[2, 2, 5, 6]"]);
+    refused(&file().with("out", "F32", &[2, 4, 3, 8]), &["\"out\"", "[2, 4, 3, 6]"]);
+    refused(&file().with("lse", "F32", &[2, 3, 4]), &["\"lse\"", "[2, 4, 3]"]);
+    refused(&file().with("bias", "F32", &[3, 3, 5]), &["\"bias\"", "broadcasts to [2, 4, 3, 5]"]);
+    refused(&file().with("mask", "F32", &[1]), &["\"mask\"", "F32", "U8"]);
+    refused(&file().with("mask", "U8", &[5]).data(vec![0, 1, 2, 1, 0]), &["\"mask\"", "2 at 2", "0 or 1"]);
+    refused(&file().with("kv_len", "F32", &[2]), &["\"kv_len\"", "F32", "I32"]);
+    refused(&file().with("kv_len", "I32", &[3]), &["\"kv_len\"", "[3]", "[2]"]);
+    let lens = |n: i32| [0, n].iter().flat_map(|n| n.to_le_bytes()).collect();
+    refused(&file().with("kv_len", "I32", &[2]).data(lens(-1)), &["\"kv_len\"", "-1 at 1"]);
+    refused(&file().with("kv_len", "I32", &[2]).data(lens(6)), &["\"kv_len\"", "6 at 1"]);
+    refused(&file().with("temperature_per_head", "F32", &[4]), &["temperature", "above 0"]);
+    refused(&file().with("sinks", "F32", &[2]), &["\"sinks\"", "[2]", "[4]"]);
+    refused(&file().with("scores", "F32", &[2, 4, 3, 5]), &["no key \"scores\""]);
+    refused(&file().with("dout", "F32", &[2, 4, 3, 6]), &["no tensor \"dq\"", "dout"]);
+    refused(&file().with("dtemperature", "F32", &[1]), &["no tensor \"dout\""]);
+    let offsets = File::attention(r#""causal_offset": 1"#).with("causal_offset", "I32", &[2]);
+    refused(&offsets, &["key \"causal_offset\"", "tensor \"causal_offset\""]);
+    let heads = file().with("k", "F32", &[2, 3, 5, 8]).with("v", "F32", &[2, 3, 5, 6]);
+    refused(&heads, &["q_heads is 4", "kv_heads is 3"]);
+    refused(&File::softmax("").with("out", "F32", &[3, 2]), &["\"out\"", "[2, 3]"]);
+    refused(&File::softmax("").with("x", "F16", &[2, 3]), &["\"x\"", "F16", "F32"]);
+    refused(&File::softmax("").with("q", "F32", &[1]), &["\"q\"", "unknown for op softmax"]);
+}
+
+#[test]
+fn malformed_files_are_errors() {
+    let good = File::attention(r#""causal": true"#).with("kv_len", "I32", &[2]).bytes();
+    for length in 0..good.len() {
+        assert!(Case::from_bytes(&good[..length]).is_err(), "cut to {length} bytes");
+    }
+    let mut longer = good.clone();
+    longer.push(0);
+    assert!(Case::from_bytes(&longer).is_err());
+    // Any byte of the header may be anything: an error or another case, never a panic.
+    let header = good.len() - 4 * (2 * 4 * 3 * 8 + 2 * 2 * 5 * 8 + 2 * 2 * 5 * 6 + 2 * 4 * 3 * 6 + 2);
+    for at in 0..header {
+        for byte in [0, b'"', b'9', 0xff] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            let _ = Case::from_bytes(&bad);
+        }
+    }
+    for bytes in [
+        u64::MAX.to_le_bytes().to_vec(),
+        container("{}", &[]),
+        container("null", &[]),
+        container("\u{0}", &[]),
+        // Lengths whose sum leaves 64 bits.
+        container(
+            &format!(
+                r#"{{"a":{{"dtype":"U8","shape":[{0}],"data_offsets":[0,{0}]}},"b":{{"dtype":"U8","shape":[{0}],"data_offsets":[{0},{1}]}}}}"#,
+                (u64::MAX >> 3),
+                (u64::MAX >> 3) * 2
+            ),
+            &[],
+        ),
+        container(&"[".repeat(100_000), &[]),
+    ] {
+        assert!(matches!(Case::from_bytes(&bytes), Err(CaseError::NotSafetensors(_) | CaseError::NoCase)));
+    }
+    let missing = Case::read("nowhere/there.safetensors").unwrap_err().to_string();
+    assert!(missing.starts_with("nowhere/there.safetensors: cannot be read"), "{missing}");
+}
+
+#[test]
+fn a_problem_survives_the_round_trip() {
+    let shape =
+        Shape { batch: 2, q_heads: 4, kv_heads: 2, seq_q: 3, seq_k: 5, head_dim_qk: 8, head_dim_v: 6 };
+    let numbers = |n: u32| (0..n).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<_>>();
+    let (q, k, v) = (numbers(2 * 4 * 3 * 8), numbers(2 * 2 * 5 * 8), numbers(2 * 2 * 5 * 6));
+    let plain = Problem::new(shape).with_lse().with_entropy();
+    let inputs = Inputs::new(&q, &k, &v);
+    let problems = [
+        (plain.clone(), inputs),
+        (plain.clone().scale(Scale::Value(-0.1)).temperature(Temperature::Value(0.3)), inputs),
+        (plain.clone().layout(Layout::Bshd).causal(Alignment::TopLeft), inputs),
+        (plain.clone().causal(Alignment::Offset(-1)), inputs),
+        (
+            plain.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerHead),
+            inputs.causal_offset(&[1, -1]).kv_len(&[5, 0]).temperature(&[0.5, 1.0, 2.0, 4.0]),
+        ),
+    ];
+    let tolerance = Tolerance { rtol: 2e-5, atol: 2e-6 };
+    for (problem, inputs) in problems {
+        let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
+        let case = Case::new("saved", &problem, &inputs, &truth, tolerance).unwrap();
+        let again = Case::from_bytes(&case.to_bytes().unwrap()).unwrap();
+        assert_eq!(again, case);
+        let work = again.work().unwrap();
+        assert_eq!(*work.problem(), problem);
+        assert_eq!(work.inputs(), inputs);
+        assert_eq!(*work.expected(), truth);
+    }
+
+    let unsayable = [
+        plain.clone().layouts(Layout::Bhsd, Layout::Bshd, Layout::Bhsd, Layout::Bhsd),
+        plain.clone().temperature(Temperature::PerRow),
+    ];
+    let taus = vec![1.0; shape.rows() as usize];
+    for problem in unsayable {
+        let mut inputs = inputs;
+        inputs.tables.temperature = (problem.temperature == Temperature::PerRow).then_some(&taus);
+        let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
+        let error = Case::new("saved", &problem, &inputs, &truth, tolerance).unwrap_err();
+        assert!(matches!(error, CaseError::Unsayable { .. }), "{error}");
+    }
+}
+
+fn shipped() -> Vec<(PathBuf, Case)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
+    paths.sort();
+    assert!(paths.len() > 100, "the cases are not all there: {}", paths.len());
+    paths.into_iter().map(|p| (p.clone(), Case::read(p).unwrap())).collect()
+}
+
+#[test]
+fn shipped_cases_survive_the_round_trip() {
+    for (path, case) in shipped() {
+        assert!(Case::from_bytes(&case.to_bytes().unwrap()).unwrap() == case, "{}", case.name());
+        assert_eq!(path.file_stem().unwrap().to_str().unwrap(), case.name());
+    }
+}
+
+/// The adapter; `None` only where the environment says that there need be none.
+fn adapter(test: &str) -> Option<headless::Gpu> {
+    match headless::open_blocking(&headless::Options::default()) {
+        Ok(gpu) => Some(gpu),
+        Err(error) if std::env::var_os("WGPU_ATTENTION_ALLOW_NO_ADAPTER").is_some_and(|v| v == "1") => {
+            eprintln!("SKIPPED {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}. Set WGPU_ATTENTION_ALLOW_NO_ADAPTER=1 to skip what needs one."),
+    }
+}
+
+#[test]
+fn shipped_cases_pass_or_say_what_is_missing() {
+    let Some(gpu) = adapter("shipped_cases_pass_or_say_what_is_missing") else { return };
+    let attention = Attention::new(&gpu.device);
+    let mut passed = 0;
+    for (path, case) in shipped() {
+        for kernel in Kernel::ALL {
+            let report = case.check_blocking(&attention, &gpu.queue, &PlanOptions::kernel(kernel));
+            match (&report.failure, case.missing()) {
+                (None, []) => {
+                    assert_eq!(report.kernel, Some(kernel));
+                    passed += 1;
+                }
+                (Some(Failure::Missing(parts)), missing) if !missing.is_empty() => {
+                    assert_eq!(parts, missing);
+                    assert!(report.kernel.is_none());
+                }
+                (failure, _) => panic!("{} with {kernel}: {failure:?}", path.display()),
+            }
+        }
+    }
+    // More as the library learns more, never fewer.
+    assert!(passed >= 2 * 42, "only {passed} passed");
+}
+
+#[test]
+fn a_wrong_expectation_fails_with_the_first_index() {
+    let Some(gpu) = adapter("a_wrong_expectation_fails_with_the_first_index") else { return };
+    let attention = Attention::new(&gpu.device);
+    let problem = Problem::new(Shape::self_attention(1, 2, 3, 4)).with_lse();
+    let x: Vec<f32> = (0..24).map(|n| (n as f32).sin()).collect();
+    let inputs = Inputs::new(&x, &x, &x);
+    let mut truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
+    let tolerance = Tolerance { rtol: 2e-5, atol: 2e-6 };
+    let check = |truth: &Outputs| {
+        let case = Case::new("wrong", &problem, &inputs, truth, tolerance).unwrap();
+        case.check_blocking(&attention, &gpu.queue, &PlanOptions::default())
+    };
+    assert!(check(&truth).passes());
+    truth.out[12 + 4 + 2] += 0.5;
+    truth.out[20] = f32::NAN;
+    let report = check(&truth);
+    let Some(Failure::Off { output: "out", index, .. }) = &report.failure else { panic!("{report:?}") };
+    assert_eq!(*index, [0, 1, 1, 2]);
+    assert!(!report.passes());
+    assert_eq!(report.max_abs, f64::INFINITY);
+
+    truth.out = reference::truth(&problem, &inputs).unwrap().outputs(&problem).out;
+    truth.lse.as_mut().unwrap()[4] = f32::NEG_INFINITY;
+    let report = check(&truth);
+    let Some(Failure::Off { output: "lse", index, .. }) = &report.failure else { panic!("{report:?}") };
+    assert_eq!(*index, [0, 1, 1]);
+}

@@ -38,12 +38,13 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     if (visible4(at.b, at.h, at.i, at.x, valid_keys(at.b), offset).x) {
         let q_row = row_start(params.q, at.b, at.h, at.i);
         let k_row = row_start(params.k, at.b, kv_head(at.h), at.x);
-        var sum = 0.0;
+        // Four sums side by side: short sums round less than one long one.
+        var sums = vec4<f32>(0.0);
         for (var d = 0u; d < QK_DIM4; d++) {
-            sum += dot(load_q(q_row, d), load_k(k_row, d));
+            sums = fma(load_q(q_row, d), load_k(k_row, d), sums);
         }
-        sum *= row_factor(at.b, at.h, at.i);
-        s = finish_scores(vec4<f32>(sum), at.b, at.h, at.i, at.x, offset).x;
+        let product = ((sums.x + sums.y) + (sums.z + sums.w)) * row_factor(at.b, at.h, at.i);
+        s = finish_scores(vec4<f32>(product), at.b, at.h, at.i, at.x, offset).x;
     }
     scores[number] = s;
 }

@@ -62,6 +62,9 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             stage_q(b, h, first_row, chunk * DIM_CHUNK, lane);
             stage_k(b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
             workgroupBarrier();
+            // A sum of its own for each chunk: rounding errors grow with the length of a sum, so that the sum of a few short
+            // ones is closer to the truth than one long one.
+            var part: array<vec4<f32>, KEYS_PER_THREAD>;
             for (var d = 0u; d < DIM_CHUNK; d++) {
                 let q_at = 4u * d * ROW_GROUPS + row_group;
                 let q0 = pool[q_at];
@@ -70,11 +73,14 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 let q3 = pool[q_at + 3u * ROW_GROUPS];
                 for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                     let k = pool[K_STAGE + (c * KEY_LANES + key_lane) * K_STRIDE + d];
-                    s[c] = fma(q0, vec4<f32>(k.x), s[c]);
-                    s[c] = fma(q1, vec4<f32>(k.y), s[c]);
-                    s[c] = fma(q2, vec4<f32>(k.z), s[c]);
-                    s[c] = fma(q3, vec4<f32>(k.w), s[c]);
+                    part[c] = fma(q0, vec4<f32>(k.x), part[c]);
+                    part[c] = fma(q1, vec4<f32>(k.y), part[c]);
+                    part[c] = fma(q2, vec4<f32>(k.z), part[c]);
+                    part[c] = fma(q3, vec4<f32>(k.w), part[c]);
                 }
+            }
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                s[c] += part[c];
             }
             workgroupBarrier();
         }

@@ -88,9 +88,14 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 if !cpu.visible([b, h, i, j]) {
                     return NOTHING;
                 }
-                let product = (0..).zip(&q_row).fold(0.0f32, |sum, (d, &q)| {
-                    q.mul_add(k_type.round(inputs.k[k.index([b, kv_head, j, d]) as usize]), sum)
-                });
+                let products = |(first, dims): (usize, &[f32])| {
+                    (first as u32..).zip(dims).fold(0.0f32, |sum, (d, &q)| {
+                        q.mul_add(k_type.round(inputs.k[k.index([b, kv_head, j, d]) as usize]), sum)
+                    })
+                };
+                let chunk = 4 * tiles.dim_chunk as usize;
+                let chunks = q_row.chunks(chunk).enumerate().map(|(n, dims)| (n * chunk, dims));
+                let product = chunks.map(products).sum();
                 finish_score(cpu, product, [b, h, i, j])
             })
             .collect();
@@ -148,7 +153,11 @@ fn finish_score(cpu: &Cpu<'_>, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
     let mut s = product;
     if problem.softcap.is_some() {
         let e = (-2.0 * LOG2_E * product.abs()).exp2();
-        s = problem.softcap_log2() * (product.signum() * (1.0 - e) / (1.0 + e));
+        let z = product * product;
+        let series = product
+            + product * z * (-1.0 / 3.0 + z * (2.0 / 15.0 + z * (-17.0 / 315.0 + z * (62.0 / 2835.0))));
+        let cap = problem.softcap_log2();
+        s = if z < 0.0625 { cap * series } else { product.signum() * (cap - cap * (2.0 * e / (1.0 + e))) };
     }
     if let Some(slopes) = inputs.tables.alibi_slopes {
         let distance = (cpu.position(b, i) - i64::from(j)).abs();

@@ -1,0 +1,35 @@
+// Compiles WGSL files with Tint, the browser's own front end (Dawn from the npm package `webgpu`): syntax, types, limits and
+// uniform control flow. It makes no pipelines, whose compilation is the driver's.
+//
+//   node tint.mjs FOLDER      from a folder in which `npm install webgpu` has run
+//
+// Prints each error and a count; exit status 1 where there was one, 2 where there is no adapter.
+import { create, globals } from "webgpu";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+
+Object.assign(globalThis, globals);
+const folder = process.argv[2];
+const gpu = create(["backend=vulkan"]); // kept: what it made dies with it
+const adapter = await gpu.requestAdapter();
+if (!adapter) {
+  console.error("no adapter");
+  process.exit(2);
+}
+const device = await adapter.requestDevice(); // WebGPU's default limits and no feature
+let errors = 0;
+const files = readdirSync(folder).filter((name) => name.endsWith(".wgsl")).sort();
+for (const name of files) {
+  device.pushErrorScope("validation");
+  const module = device.createShaderModule({ code: readFileSync(join(folder, name), "utf8") });
+  const { messages } = await module.getCompilationInfo();
+  const failed = messages.filter((message) => message.type === "error");
+  for (const { lineNum, linePos, message } of failed) {
+    console.error(`${name}:${lineNum}:${linePos}: ${message}`);
+  }
+  const error = await device.popErrorScope();
+  if (error && failed.length === 0) console.error(`${name}: ${error.message}`);
+  if (error || failed.length > 0) errors += 1;
+}
+console.log(`${files.length} shaders, ${errors} refused by Tint`);
+process.exit(errors || files.length === 0 ? 1 : 0);

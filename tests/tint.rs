@@ -1,0 +1,118 @@
+//! Every kind of shader in Tint too, the front end of the browsers that are made from Chromium: it refuses what naga lets pass, such as
+//! a barrier that not every thread reaches.
+//!
+//! Needs Node.js and a folder in which `npm install webgpu` has run, named by `WGPU_ATTENTION_TINT`; without it the test says that it was
+//! left out.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::process::Command;
+use wgpu_attention::{
+    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, Plan, PlanOptions,
+    Problem, Shape, Sink, Stats, Temperature, Window,
+};
+
+/// Problems that between them have every switch of the shaders on and off.
+fn problems() -> Vec<Problem> {
+    let mut all = Vec::new();
+    for (head_dim_qk, head_dim_v) in [
+        (1, 1),
+        (3, 5),
+        (32, 32),
+        (64, 64),
+        (63, 64),
+        (96, 80),
+        (128, 128),
+        (256, 256),
+        (512, 512),
+        (20, 3000),
+    ] {
+        for seq_q in [1, 20, 512] {
+            let shape =
+                Shape { batch: 2, q_heads: 4, kv_heads: 2, seq_q, seq_k: 300, head_dim_qk, head_dim_v };
+            let plain = Problem::new(shape);
+            let full = Broadcast([2, 4, seq_q, 300]);
+            let mut stats = plain.clone();
+            stats.stats = Stats::ALL;
+            all.extend([
+                plain.clone(),
+                stats.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerRow),
+                stats.clone().causal(Alignment::TopLeft).temperature(Temperature::PerHead).sink(Sink::Zero),
+                plain.clone().dtype(DType::F16).softcap(30.0).with_alibi().sink(Sink::PerHead),
+                plain.clone().dtype(DType::Bf16).window(Window { left: Some(9), right: None, keep_first: 4 }),
+                stats
+                    .clone()
+                    .bias(DType::F16, full)
+                    .mask(MaskFormat::Bits, full)
+                    .length_scale(LengthScale::Ssmax)
+                    .with_kv_len(),
+                plain
+                    .clone()
+                    .bias(DType::Bf16, full)
+                    .mask(MaskFormat::Bytes, full)
+                    .length_scale(LengthScale::LogTrainLen { train_len: 64 }),
+                stats.bias(DType::F32, full).length_scale(LengthScale::Llama4 { coef: 0.1, floor: 8 }),
+            ]);
+        }
+    }
+    all
+}
+
+fn sources() -> Vec<String> {
+    let limits = wgpu_attention::wgpu::Limits::default();
+    let mut keys = HashSet::new();
+    let mut sources = Vec::new();
+    for problem in problems() {
+        for class in [AdapterClass::Other, AdapterClass::Cpu] {
+            for kernel in Kernel::ALL {
+                let caps = Caps::from_limits(&limits, class);
+                let plan = Plan::new(&problem, &caps, &PlanOptions::kernel(kernel)).expect("a plan");
+                if keys.insert(plan.key().clone()) {
+                    sources.push(plan.shader_source());
+                }
+            }
+        }
+    }
+    #[cfg(feature = "user-code")]
+    sources.push(user_code(&limits));
+    sources
+}
+
+#[cfg(feature = "user-code")]
+fn user_code(limits: &wgpu_attention::wgpu::Limits) -> String {
+    use wgpu_attention::UserCode;
+    let score = "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 { return score * param_f32(head); }";
+    let mask = "fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool { return k_index < param_u32(q_index); }";
+    let problem = Problem::new(Shape::self_attention(1, 2, 100, 64))
+        .score_mod(UserCode::score_mod(score).expect("score_mod"))
+        .mask_mod(UserCode::mask_mod(mask).expect("mask_mod"))
+        .user_params(200);
+    let caps = Caps::from_limits(limits, AdapterClass::Other);
+    Plan::new(&problem, &caps, &PlanOptions::default()).expect("a plan").shader_source()
+}
+
+#[test]
+fn every_shader_compiles_in_tint() {
+    let sources = sources();
+    assert!(sources.len() > 100, "{} shaders", sources.len());
+    let Some(node_folder) = std::env::var_os("WGPU_ATTENTION_TINT") else {
+        // Past libtest's capture.
+        let _ = writeln!(
+            std::io::stderr(),
+            "LEFT OUT: every_shader_compiles_in_tint, because WGPU_ATTENTION_TINT names no folder with npm's webgpu"
+        );
+        return;
+    };
+    let folder = std::env::temp_dir().join(format!("wgpu-attention-tint-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the shaders");
+    for (number, source) in sources.iter().enumerate() {
+        std::fs::write(folder.join(format!("{number:04}.wgsl")), source).expect("writing a shader");
+    }
+    // Node looks for packages beside the script.
+    let script = std::path::Path::new(&node_folder).join("tint.mjs");
+    std::fs::copy("scripts/tint.mjs", &script).expect("copying the script");
+    let status = Command::new("node").arg(&script).arg(&folder).status().expect("running node");
+    let kept = folder.display().to_string();
+    assert!(status.success(), "Tint refused shaders of {kept}");
+    std::fs::remove_dir_all(&folder).expect("removing the shaders");
+}

@@ -110,7 +110,20 @@ pub use sharpness::{LengthScale, Scale, Temperature};
 pub use user_code::UserCode;
 pub use wgpu;
 
-/// The README's examples, compiled and run as doctests.
+/// The examples of the README and of docs/, compiled and run as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/masks.md")]
+    mod masks {}
+    #[doc = include_str!("../docs/scores.md")]
+    mod scores {}
+    #[doc = include_str!("../docs/sharpness.md")]
+    mod sharpness {}
+    #[doc = include_str!("../docs/storage.md")]
+    mod storage {}
+    #[cfg(feature = "user-code")]
+    #[doc = include_str!("../docs/user-code.md")]
+    mod user_code {}
+}

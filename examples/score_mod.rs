@@ -79,7 +79,12 @@ fn masks(plain: &Problem, check: &Check<'_>) -> Result<(), Box<dyn std::error::E
     let documents: Vec<u32> = (0..SEQ).map(|i| i / 20).collect();
     let code = mask_mod("return param_u32(q_index) == param_u32(k_index);")?;
     let twin = |[_, _, i, j]: [u32; 4]| documents[i as usize] == documents[j as usize];
-    check("document mask", plain.clone().mask_mod(code), &documents, Mods { score: None, mask: Some(&twin) })?;
+    check(
+        "document mask",
+        plain.clone().mask_mod(code),
+        &documents,
+        Mods { score: None, mask: Some(&twin) },
+    )?;
 
     let code = mask_mod("return k_index < param_u32(0u) || k_index <= q_index;")?;
     let twin = |[_, _, i, j]: [u32; 4]| j < 12 || j <= i;

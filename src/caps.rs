@@ -120,7 +120,8 @@ impl Caps {
     }
 }
 
-/// Features that this crate can use where the device has them. None is needed.
+/// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed).
+/// None is needed, and none for f16 or bf16.
 pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY;
 
 /// Features without which nothing runs: none.

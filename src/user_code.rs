@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// for twins in Rust, [`Mods`](crate::reference::Mods). Loops in it are not counted by the planner
 /// ([`Caps::max_loop_iterations`](crate::Caps::max_loop_iterations)).
 ///
-/// Made by [`UserCode::score_mod`] or [`UserCode::mask_mod`] (feature `user-code`). The text may hold other functions, constants and
+/// Made by `UserCode::score_mod` or `UserCode::mask_mod` (feature `user-code`). The text may hold other functions, constants and
 /// structs too. It reads numbers that the app may change from call to call with `param_f32(n)` and
 /// `param_u32(n)`, from the table `user` (see [`Problem::user_params`](crate::Problem::user_params)); a number beyond the last is 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -4,14 +4,15 @@
 //! ```sh
 //! cargo run --example inspect_plan                                  # a default
 //! cargo run --example inspect_plan -- 1 32 8 512 4096 128 128 causal lse
+//! cargo run --example inspect_plan -- f16 causal window sinks       # with options
 //! cargo run --example inspect_plan -- naive wgsl                    # with the shader's text
 //! ```
 //!
 //! The numbers are batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk and head_dim_v.
 
 use wgpu_attention::{
-    Alignment, Attention, Caps, Kernel, Layout, Plan, PlanOptions, Problem, Shape, Temperature, Tensor,
-    headless,
+    Alignment, Attention, Caps, DType, Kernel, Layout, Plan, PlanOptions, Problem, Shape, Sink, Temperature,
+    Tensor, Window, headless,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,12 +67,18 @@ fn parse(words: &[String]) -> Result<(Problem, PlanOptions, bool), String> {
             "kv_len" => changes.push(Problem::with_kv_len),
             "per_head" => changes.push(|p| p.temperature(Temperature::PerHead)),
             "per_row" => changes.push(|p| p.temperature(Temperature::PerRow)),
+            "window" => changes.push(|p| p.window(Window::last(256))),
+            "softcap" => changes.push(|p| p.softcap(50.0)),
+            "alibi" => changes.push(Problem::with_alibi),
+            "sinks" => changes.push(|p| p.sink(Sink::PerHead)),
+            "f16" => changes.push(|p| p.dtype(DType::F16)),
+            "bf16" => changes.push(|p| p.dtype(DType::Bf16)),
             "naive" => options = PlanOptions::kernel(Kernel::Naive),
             "wgsl" => wgsl = true,
             number => numbers.push(number.parse::<u32>().map_err(|_| {
                 format!(
                     "{number:?} is neither a number nor one of causal, bshd, lse, entropy, row_max, kv_len, per_head, \
-                     per_row, naive, wgsl"
+                     per_row, window, softcap, alibi, sinks, f16, bf16, naive, wgsl"
                 )
             })?),
         }

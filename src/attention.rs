@@ -14,8 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Attention on a device of the app's. Cheap to clone, usable from several threads.
 ///
-/// It never submits, waits or asks for a device, with two exceptions that say so: [`Attention::run`] and
-/// [`Attention::run_blocking`], which take host slices.
+/// It never submits or waits, with exceptions that say so: [`Attention::run`] and [`Attention::scores`], which take host slices,
+/// with their variants. It never asks for a device.
+///
+/// On OpenGL use it from one thread: wgpu gives its context to one thread at a time, and panics when another holds it for some
+/// seconds, as while compiling.
 #[derive(Debug, Clone)]
 pub struct Attention {
     pub(crate) inner: Arc<Inner>,
@@ -105,11 +108,13 @@ impl Attention {
         Plan::new(problem, &self.inner.caps, options)
     }
 
-    /// Compiles what a plan needs (or finds it compiled) and makes its small buffers. After this, binding and encoding
-    /// neither compile nor allocate device memory.
+    /// Compiles what a plan needs (or finds it compiled) and makes its buffers: a few hundred bytes for each slice, and the
+    /// naive kernel's scratch ([`Plan::scratch_bytes`]). After this, binding and encoding neither compile nor allocate device
+    /// memory.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the driver refuses the shader, [`Error::OutOfMemory`].
+    /// [`Error::Driver`] where the driver refuses the shader; [`Error::OutOfMemory`], [`Error::LimitExceeded`] or
+    /// [`Error::DeviceLost`] where there is no buffer to be had.
     pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         let pipelines = self.pipelines(plan.key()).await?;
         Prepared::new(self.clone(), plan.clone(), pipelines).await

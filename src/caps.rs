@@ -1,6 +1,6 @@
 //! `Caps`: what a device can do, as plain data, so that planning can be tested with no device at all.
 
-/// The kind of adapter, which decides which tiles are tried first.
+/// The kind of adapter: it decides which tiles are tried, and after how much work a dispatch is cut in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AdapterClass {
@@ -50,7 +50,9 @@ pub struct Caps {
     /// Alignment of a uniform binding's offset, in bytes.
     pub min_uniform_buffer_offset_alignment: u32,
     /// Rounds of loops, all of them together, that one thread may make: no limit of WebGPU, but older releases of Mesa's llvmpipe
-    /// leave all loops after 65535, without a word and with wrong numbers. `u32::MAX` where there is no limit.
+    /// leave all loops after 65535, without a word and with wrong numbers. The planner refuses a problem that would need more
+    /// ([`Error::LimitExceeded`](crate::Error::LimitExceeded)); loops in [`UserCode`](crate::UserCode) are not counted.
+    /// `u32::MAX` where there is no limit.
     pub max_loop_iterations: u32,
 }
 
@@ -77,7 +79,7 @@ impl Caps {
         }
     }
 
-    /// From a set of limits.
+    /// From a set of limits, for an adapter whose driver ends no loop early.
     pub fn from_limits(limits: &wgpu::Limits, class: AdapterClass) -> Self {
         Caps {
             class,
@@ -118,7 +120,8 @@ impl Caps {
     }
 }
 
-/// Features that this crate can use where the device has them. None is needed.
+/// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed).
+/// None is needed, and none for f16 or bf16.
 pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY;
 
 /// Features without which nothing runs: none.

@@ -41,12 +41,12 @@ pub enum Error {
         /// The option that makes it necessary.
         why: &'static str,
     },
-    /// An input was given that the problem does not use: it would be ignored.
+    /// Something was given that would be ignored: an input that the problem does not use, or an option that changes nothing.
     #[error("{field} was given, but the problem does not use it: {hint}")]
     Unused {
-        /// The input.
+        /// The input or option.
         field: &'static str,
-        /// How to make the problem use it.
+        /// How to make use of it, or why there is none.
         hint: &'static str,
     },
     /// A buffer, counted from the offset it is bound at, that is too small.
@@ -90,12 +90,12 @@ pub enum Error {
         /// The other binding.
         read: &'static str,
     },
-    /// More than the device has.
+    /// More than the device has, where cutting the problem into slices does not help either.
     #[error("{what} needs {limit} = {needed}, but the device has {available}: {advice}")]
     LimitExceeded {
         /// What would need it.
         what: String,
-        /// The limit's name in `wgpu::Limits`.
+        /// The limit's name in `wgpu::Limits`, or in [`Caps`](crate::Caps) where WebGPU does not have it.
         limit: &'static str,
         /// What is needed.
         needed: u64,
@@ -104,7 +104,7 @@ pub enum Error {
         /// What to do about it.
         advice: &'static str,
     },
-    /// The kernel asked for cannot run this problem.
+    /// What was asked for cannot be had from this kernel: sizes that do not fit, a twin or scores on demand that it does not have.
     #[error("kernel {kernel} cannot run this problem: {reason}")]
     KernelUnavailable {
         /// The kernel asked for.
@@ -112,7 +112,7 @@ pub enum Error {
         /// Why it can't.
         reason: String,
     },
-    /// WGSL of the user's that does not check.
+    /// WGSL of the user's that does not check. Raised by [`UserCode`](crate::UserCode)'s constructors, before any device is asked.
     #[error("{which}, line {line}, column {column}: {message}")]
     UserCode {
         /// `score_mod` or `mask_mod`.

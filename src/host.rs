@@ -23,7 +23,7 @@ pub struct Inputs<'a> {
     /// The dense mask, packed in the order of its sizes, where the problem has one: a byte for each pair, or 8
     /// pairs a byte.
     pub mask: Option<&'a [u8]>,
-    /// Lengths, offsets and temperatures, where the problem uses them.
+    /// The small inputs (lengths, offsets, temperatures, slopes, sinks, ...), where the problem uses them.
     pub tables: TableData<'a>,
 }
 
@@ -33,55 +33,55 @@ impl<'a> Inputs<'a> {
         Inputs { q, k, v, bias: None, mask: None, tables: TableData::default() }
     }
 
-    /// With valid key counts, one for each batch.
+    /// With valid key counts, (batch), each at most seq_k.
     pub fn kv_len(mut self, kv_len: &'a [u32]) -> Self {
         self.tables.kv_len = Some(kv_len);
         self
     }
 
-    /// With causal offsets, one for each batch.
+    /// With offsets of the positions, (batch), for [`Alignment::PerBatch`](crate::Alignment::PerBatch).
     pub fn causal_offset(mut self, causal_offset: &'a [i32]) -> Self {
         self.tables.causal_offset = Some(causal_offset);
         self
     }
 
-    /// With temperatures, one for each head or each row.
+    /// With temperatures, (q_heads) or (batch, q_heads, seq_q), each finite and above 0.
     pub fn temperature(mut self, temperature: &'a [f32]) -> Self {
         self.tables.temperature = Some(temperature);
         self
     }
 
-    /// With ALiBi slopes, one for each query head.
+    /// With ALiBi slopes, (q_heads), each finite.
     pub fn alibi_slopes(mut self, slopes: &'a [f32]) -> Self {
         self.tables.alibi_slopes = Some(slopes);
         self
     }
 
-    /// With sink logits, one for each query head.
+    /// With sink logits, (q_heads), each finite.
     pub fn sinks(mut self, sinks: &'a [f32]) -> Self {
         self.tables.sinks = Some(sinks);
         self
     }
 
-    /// With the s of Scalable-Softmax, one for each query head.
+    /// With the s of Scalable-Softmax, (q_heads), each finite.
     pub fn ssmax(mut self, s: &'a [f32]) -> Self {
         self.tables.ssmax = Some(s);
         self
     }
 
-    /// With the numbers that score_mod and mask_mod read.
+    /// With the numbers that score_mod and mask_mod read, as many as [`Problem::user_params`] says; floats by their bits.
     pub fn user(mut self, numbers: &'a [u32]) -> Self {
         self.tables.user = Some(numbers);
         self
     }
 
-    /// With an additive bias.
+    /// With an additive bias, packed in the order of its sizes.
     pub fn bias(mut self, bias: &'a [f32]) -> Self {
         self.bias = Some(bias);
         self
     }
 
-    /// With a dense mask.
+    /// With a dense mask, packed in the order of its sizes: a byte for each pair, or 8 pairs a byte, lowest bit first.
     pub fn mask(mut self, mask: &'a [u8]) -> Self {
         self.mask = Some(mask);
         self
@@ -127,23 +127,27 @@ impl<'a> Inputs<'a> {
 /// Host results of a problem.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outputs {
-    /// The answer, in `Problem::out_layout`; places that a strided layout leaves out are 0.
+    /// The answer, in `Problem::out_layout`; places that a strided layout leaves out are 0. f16 and bf16 are widened to f32.
     pub out: Vec<f32>,
-    /// (batch, q_heads, seq_q), where asked for.
+    /// (batch, q_heads, seq_q), where asked for: natural log of the sum of exp(score).
     pub lse: Option<Vec<f32>>,
-    /// (batch, q_heads, seq_q), where asked for.
+    /// (batch, q_heads, seq_q), where asked for: entropy of the weights, in nats.
     pub entropy: Option<Vec<f32>>,
-    /// (batch, q_heads, seq_q), where asked for.
+    /// (batch, q_heads, seq_q), where asked for: the largest score of a key.
     pub row_max: Option<Vec<f32>>,
 }
 
 impl Attention {
-    /// Computes a problem on host slices: uploads, **submits to `queue`** and reads back.
+    /// Computes a problem on host slices: plans, compiles what is not compiled yet, makes its buffers, uploads, **submits to
+    /// `queue`** and reads back. Nothing of it but the compiled variant is kept, so a loop is better off with
+    /// [`Attention::prepare`].
     ///
-    /// On native a thread waits for the device meanwhile, so that the future can be awaited on any executor.
+    /// On native a thread waits for the device meanwhile, so that the future can be awaited on any executor. (On OpenGL that
+    /// thread takes its turn at the context.)
     ///
     /// # Errors
-    /// What [`Inputs::check`] and [`Plan::new`] find; [`Error::OutOfMemory`], [`Error::DeviceLost`].
+    /// What [`Inputs::check`], [`Plan::new`] and [`Attention::prepare`] find; [`Error::LimitExceeded`] for a tensor that is larger
+    /// than a buffer of the device may be; [`Error::OutOfMemory`], [`Error::DeviceLost`].
     ///
     /// ```
     /// # #[cfg(not(target_arch = "wasm32"))]
@@ -164,7 +168,7 @@ impl Attention {
         self.run_with(queue, problem, inputs, &PlanOptions::default()).await
     }
 
-    /// [`Attention::run`] with choices of your own.
+    /// [`Attention::run`] with a kernel or tiles of your choice.
     ///
     /// # Errors
     /// As [`Attention::run`].

@@ -148,8 +148,8 @@ pub enum LengthSource {
     Llama4,
 }
 
-/// One compiled variant: equal keys have equal shaders. Lengths, strides, scales and offsets are not in it, so a
-/// growing cache or a moving temperature never compiles anything.
+/// One compiled variant: equal keys have equal shaders. Lengths, strides, scales, caps, offsets and the sizes of windows are not in
+/// it, so a growing cache or a moving temperature never compiles anything.
 ///
 /// Its `Display` is the readable name that labels, reports and benches use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

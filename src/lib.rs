@@ -1,7 +1,7 @@
 //! Exact attention on every GPU that WebGPU reaches:
 //!
 //! ```text
-//! out = softmax(q k^T * scale / temperature + mask) v
+//! out = softmax(cap(q k^T * scale / temperature) + bias + mask) v
 //! ```
 //!
 //! computed by WGSL compute shaders on the app's own [`wgpu`] device, in tiles with an online softmax, so that the score
@@ -10,19 +10,34 @@
 //!
 //! | tensor | shape | |
 //! |---|---|---|
-//! | q | (batch, q_heads, seq_q, head_dim_qk) | f32 |
+//! | q | (batch, q_heads, seq_q, head_dim_qk) | |
 //! | k | (batch, kv_heads, seq_k, head_dim_qk) | query head h reads key/value head h / (q_heads / kv_heads) |
 //! | v | (batch, kv_heads, seq_k, head_dim_v) | |
+//! | bias, mask | (batch, q_heads, seq_q, seq_k), each its size or 1 | [`Broadcast`]; where the problem has them |
 //! | out | (batch, q_heads, seq_q, head_dim_v) | 0 in rows that see no key |
-//! | lse, entropy, row_max | (batch, q_heads, seq_q) | natural log and nats, where asked for |
+//! | lse, entropy, row_max | (batch, q_heads, seq_q) | f32, natural log and nats, where asked for |
 //!
-//! Memory order is each tensor's [`Layout`]: bhsd, bshd or any strides.
+//! Memory order is each tensor's [`Layout`]: bhsd, bshd or any strides. Storage is each tensor's [`DType`]: f32, f16 or bf16;
+//! arithmetic is f32. Small inputs, such as lengths, temperatures and sinks, lie in one buffer, see [`Table`].
+//!
+//! # The order of a score
+//!
+//! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
+//! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
+//! ([causal](Problem::causal), [window](Problem::window), [valid keys](Problem::with_kv_len), [dense](Problem::mask), the
+//! [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`]. Scores have to fit f32:
+//! |score| log2(e) below 3e38.
+//!
+//! Forward only: there are no gradients yet.
 //!
 //! # The way of a call
 //!
 //! [`Problem`] (what) → [`Plan`] (how, and why; pure Rust) → [`Attention::prepare`] (compiled once for each
 //! [`PipelineKey`]) → [`Prepared::bind`] (your buffers) → [`Bound::encode`] (into your encoder). Nothing is submitted, nothing waits. For
-//! host slices there is [`Attention::run`] and its blocking twin.
+//! host slices there is [`Attention::run`] and its blocking twin; for the scores themselves, [`Attention::scores`].
+//!
+//! All of these types are `Send + Sync` except in browsers. On OpenGL use one thread all the same: wgpu gives its context to one
+//! thread at a time, and gives up when another holds it for long.
 //!
 //! ```
 //! # #[cfg(not(target_arch = "wasm32"))]
@@ -110,7 +125,20 @@ pub use sharpness::{LengthScale, Scale, Temperature};
 pub use user_code::UserCode;
 pub use wgpu;
 
-/// The README's examples, compiled and run as doctests.
+/// The examples of the README and of docs/, compiled and run as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/masks.md")]
+    mod masks {}
+    #[doc = include_str!("../docs/scores.md")]
+    mod scores {}
+    #[doc = include_str!("../docs/sharpness.md")]
+    mod sharpness {}
+    #[doc = include_str!("../docs/storage.md")]
+    mod storage {}
+    #[cfg(feature = "user-code")]
+    #[doc = include_str!("../docs/user-code.md")]
+    mod user_code {}
+}

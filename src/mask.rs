@@ -67,8 +67,8 @@ mod tests {
     }
 }
 
-/// A sliding window: the query at position `p` sees key `j` when `p - left <= j <= p + right`, or when
-/// `j < keep_first`.
+/// A sliding window: the query at position `p` (see [`Alignment`]) sees key `j` when `p - left <= j <= p + right`, or when
+/// `j < keep_first`. All numbers count keys.
 ///
 /// Both ends are inclusive: FlashAttention's and ONNX's rule. "A window of W keys" in the sense of Mistral and Gemma is
 /// `left = W - 1` with a causal mask. A causal mask still applies to the first keys that are kept.

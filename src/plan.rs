@@ -45,11 +45,11 @@ impl PlanOptions {
 /// Which statistic a range of the stats buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stat {
-    /// Natural log of the sum of exponentials.
+    /// Natural log of the sum of exp(score), the sink's included.
     Lse,
-    /// Entropy in nats.
+    /// Entropy over the keys, in nats.
     Entropy,
-    /// Largest score.
+    /// Largest score of a key.
     RowMax,
 }
 
@@ -70,8 +70,8 @@ impl Plan {
     /// Plans a problem for a device's capabilities.
     ///
     /// # Errors
-    /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and nothing helps;
-    /// [`Error::KernelUnavailable`] where the kernel asked for cannot run it.
+    /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and cutting it up does not help;
+    /// [`Error::KernelUnavailable`] where the kernel asked for cannot run it; [`Error::Value`] for tiles that do not fit together.
     ///
     /// ```
     /// use wgpu_attention::{Caps, Plan, PlanOptions, Problem, Shape};
@@ -245,7 +245,8 @@ impl Plan {
         }
     }
 
-    /// Bytes of device memory beside inputs and outputs: 0 for the tiled kernel.
+    /// Bytes of device memory beside inputs, outputs and params: 0 for the tiled kernel, the score matrix of the largest slice for
+    /// the naive one.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }

@@ -27,8 +27,8 @@ impl<'a> From<&'a wgpu::Buffer> for BufferRef<'a> {
     }
 }
 
-/// The buffers of one call. q, k, v and tables may share a buffer; out and stats each need one that nothing else of
-/// the call is in.
+/// The buffers of one call, each with `BufferUsages::STORAGE`. q, k, v, bias, mask and tables may share a buffer; out and stats each
+/// need one that nothing else of the call is in.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers<'a> {
     /// Queries.

@@ -100,11 +100,13 @@ impl Shape {
 /// combination of options within WebGPU's default of eight storage buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Stats {
-    /// Natural logarithm of the sum of exp(score): `-inf` for a row that sees no key.
+    /// Natural logarithm of the sum of exp(score), the sink's included: `-inf` for a row that sees no key, and the
+    /// sink's logit where there is one.
     pub lse: bool,
-    /// `-sum p ln p` over the keys, in nats: 0 for a row that sees no key.
+    /// `-sum p ln p` over the keys (not the sink), in nats: 0 for a row that sees no key.
     pub entropy: bool,
-    /// The largest score of the row (scaled): `-inf` for a row that sees no key.
+    /// The largest score of a key, as the softmax sees it (scaled, capped, biased; a sink is not a key): `-inf` for a row that
+    /// sees no key.
     pub row_max: bool,
 }
 
@@ -118,10 +120,13 @@ impl Stats {
     }
 }
 
-/// What is to be computed: `softmax(q k^T * scale / temperature + mask) v`.
+/// What is to be computed: `softmax(cap(q k^T * scale / temperature) + bias + mask) v`.
 ///
 /// Built by [`Problem::new`] and the methods named after the options; every option that is not touched costs
-/// nothing in the kernel.
+/// nothing in the kernel. The order in which options act is in the [crate's documentation](crate#the-order-of-a-score).
+///
+/// A row that sees no key gives 0. Keys that a row does not see may hold anything, NaN too. NaN or infinity at a key that a row does
+/// see, or a score whose magnitude times log2(e) is not below 3e38, leaves that row unspecified, and no other.
 ///
 /// ```
 /// use wgpu_attention::{Alignment, Problem, Shape, Temperature};
@@ -144,13 +149,13 @@ pub struct Problem {
     pub v_layout: Layout,
     /// Memory order of out.
     pub out_layout: Layout,
-    /// The multiplier of q.k.
+    /// The multiplier of q.k. Default: 1/sqrt(head_dim_qk).
     pub scale: Scale,
-    /// The divisor of the scaled score.
+    /// The divisor of the scaled score. Default: 1.
     pub temperature: Temperature,
-    /// A multiplier that grows with the context.
+    /// A multiplier of the score that grows with the context.
     pub length_scale: LengthScale,
-    /// Storage of q, k, v and out.
+    /// Storage of q, k, v and out, in this order.
     pub dtypes: [DType; 4],
     /// A row sees no key beyond its position.
     pub causal: bool,
@@ -161,11 +166,11 @@ pub struct Problem {
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
-    /// A dense mask: which pairs may attend.
+    /// A dense mask: which pairs may attend. Its storage and its sizes.
     pub mask: Option<(MaskFormat, Broadcast)>,
-    /// `c tanh(score / c)`, before bias and masks: the largest magnitude of a score.
+    /// The c in `c tanh(score / c)`, before bias and masks: the largest magnitude that a score can have.
     pub softcap: Option<f32>,
-    /// Added to the score; -inf hides a key, whatever else it holds.
+    /// Added to the score; -inf hides a key, whatever else it holds. Its storage and its sizes.
     pub bias: Option<(DType, Broadcast)>,
     /// Subtracts `slope |position - j|`, with slopes from the table `alibi_slopes` (q_heads).
     pub alibi: bool,
@@ -173,16 +178,16 @@ pub struct Problem {
     pub sink: Sink,
     /// The user's own function of the score, after the soft cap and before bias and masks.
     pub score_mod: Option<UserCode>,
-    /// The user's own mask.
+    /// The user's own mask, combined with the others by AND.
     pub mask_mod: Option<UserCode>,
-    /// 32-bit numbers that the user's functions read, from the table `user`.
+    /// How many 32-bit numbers the user's functions read, from the table `user`.
     pub user_params: u32,
     /// Statistics wanted beside out.
     pub stats: Stats,
 }
 
 impl Problem {
-    /// Plain attention: bhsd layout, scale `1/sqrt(head_dim_qk)`, temperature 1, no mask, only `out`.
+    /// Plain attention: f32 in bhsd layout, scale `1/sqrt(head_dim_qk)`, temperature 1, every key visible, only `out`.
     pub fn new(shape: Shape) -> Self {
         Problem {
             shape,
@@ -225,13 +230,14 @@ impl Problem {
         self
     }
 
-    /// The multiplier of q.k.
+    /// The multiplier of q.k, finite (arXiv 1706.03762).
     pub fn scale(mut self, scale: Scale) -> Self {
         self.scale = scale;
         self
     }
 
-    /// The divisor of the scaled score.
+    /// The divisor of the scaled score, finite and above 0 (arXiv 1503.02531). From the table `temperature` where it is one for
+    /// each head or row.
     pub fn temperature(mut self, temperature: Temperature) -> Self {
         self.temperature = temperature;
         self
@@ -242,86 +248,91 @@ impl Problem {
         self.dtypes(dtype, dtype, dtype, dtype)
     }
 
-    /// A storage type for each tensor.
+    /// A storage type for each tensor. Arithmetic and statistics are f32 whatever they are.
     pub fn dtypes(mut self, q: DType, k: DType, v: DType, out: DType) -> Self {
         self.dtypes = [q, k, v, out];
         self
     }
 
-    /// A multiplier that grows with the context.
+    /// A multiplier of the score that grows with the context.
     pub fn length_scale(mut self, length_scale: LengthScale) -> Self {
         self.length_scale = length_scale;
         self
     }
 
-    /// Causal attention with the alignment spelled out.
+    /// Causal attention with the alignment spelled out: query i sees key j where `j <= i + offset`.
     pub fn causal(mut self, alignment: Alignment) -> Self {
         self.causal = true;
         self.alignment = alignment;
         self
     }
 
-    /// A sliding window around each row's position.
+    /// A sliding window around each row's position, both ends inclusive. Combined with a causal mask by AND.
     pub fn window(mut self, window: Window) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// Where a row's position is. ([`Problem::causal`] sets it too.)
+    /// Where a row's position is: `i + offset`. ([`Problem::causal`] sets it too.) An error of [`Problem::check`] where nothing
+    /// counts from it.
     pub fn align(mut self, alignment: Alignment) -> Self {
         self.alignment = alignment;
         self
     }
 
-    /// A dense mask.
+    /// A dense mask: (batch, q_heads, seq_q, seq_k), each its size or 1, packed in that order; 1 means that the row attends to
+    /// the key.
     pub fn mask(mut self, format: MaskFormat, sizes: Broadcast) -> Self {
         self.mask = Some((format, sizes));
         self
     }
 
-    /// A soft cap on the score.
+    /// A soft cap on the score, `cap tanh(score / cap)`: finite and above 0 (Gemma 2, arXiv 2408.00118, takes 50).
     pub fn softcap(mut self, cap: f32) -> Self {
         self.softcap = Some(cap);
         self
     }
 
-    /// An additive bias.
+    /// An additive bias: (batch, q_heads, seq_q, seq_k), each its size or 1, packed in that order. -inf hides a key; finite values
+    /// are cut off at +-1e38.
     pub fn bias(mut self, dtype: DType, sizes: Broadcast) -> Self {
         self.bias = Some((dtype, sizes));
         self
     }
 
-    /// ALiBi, with slopes from the table `alibi_slopes` (see [`alibi_slopes`](crate::alibi_slopes)).
+    /// ALiBi (arXiv 2108.12409): minus `slope |position - j|`, with slopes from the table `alibi_slopes`, (q_heads) (see
+    /// [`alibi_slopes`](crate::alibi_slopes)).
     pub fn with_alibi(mut self) -> Self {
         self.alibi = true;
         self
     }
 
-    /// A sink in the softmax.
+    /// A sink in the softmax: a logit in the denominator that belongs to no key.
     pub fn sink(mut self, sink: Sink) -> Self {
         self.sink = sink;
         self
     }
 
-    /// Valid keys per batch, from the table `kv_len`.
+    /// Valid keys per batch, from the table `kv_len`, (batch): keys from there on are hidden and may hold anything.
     pub fn with_kv_len(mut self) -> Self {
         self.kv_len = true;
         self
     }
 
-    /// A function of the score of your own.
+    /// A function of the score of your own, after the soft cap and before bias and masks.
     pub fn score_mod(mut self, code: UserCode) -> Self {
         self.score_mod = Some(code);
         self
     }
 
-    /// A mask of your own.
+    /// A mask of your own, combined with the others by AND.
     pub fn mask_mod(mut self, code: UserCode) -> Self {
         self.mask_mod = Some(code);
         self
     }
 
-    /// How many 32-bit numbers the table `user` holds for your functions.
+    /// How many 32-bit numbers the table `user` holds for your functions. The number changes nothing that is compiled, except from
+    /// 0 to more.
     pub fn user_params(mut self, count: u32) -> Self {
         self.user_params = count;
         self
@@ -348,7 +359,8 @@ impl Problem {
     /// Checks everything that can be known without a device.
     ///
     /// # Errors
-    /// [`Error::Value`] or [`Error::HeadsNotMultiple`], naming the field and the rule.
+    /// [`Error::Value`] or [`Error::HeadsNotMultiple`], naming the field and the rule; [`Error::Unused`] for an alignment that
+    /// nothing counts from and for user parameters without user code.
     pub fn check(&self) -> Result<()> {
         self.shape.check()?;
         self.scale.check()?;
@@ -432,7 +444,8 @@ impl Problem {
         (min, max)
     }
 
-    /// Where the elements of one tensor are.
+    /// Where the elements of one tensor are. A bias or mask is seen at its full size, with strides of 0 where it is broadcast, and
+    /// has no element where the problem does not have it.
     ///
     /// # Errors
     /// [`Error::Value`] where its extent does not fit 2^62 elements.
@@ -483,8 +496,9 @@ impl Problem {
     }
 
     /// (query, key) pairs that the masks known on the host leave visible, over all heads and batches: what
-    /// operation counts are made of. Per-batch lengths and offsets live on the device, so they count as
-    /// if every key were valid and the offset 0.
+    /// operation counts are made of. Causal masks and windows are counted, without the first keys that a window keeps. Per-batch
+    /// lengths and offsets, dense masks and user code live on the device, so they count as if every key were valid, the offset 0
+    /// and every pair visible.
     pub fn visible_pairs(&self) -> u64 {
         let s = &self.shape;
         let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));

@@ -19,6 +19,10 @@
 //! and out, a quotient of two sums of n terms, is off by at most
 //! `sum_j p_j |v_j| (d_j + sum_i p_i d_i) + eps (2 g(n) + 12) sum_j p_j |v_j|`. The bounds of lse, entropy and row maximum follow
 //! in the same way; WGSL's log2 adds 2^-21 near 1.
+//!
+//! Score options add to d_j what their own operations round, a few eps of their terms: soft cap, user code (as fast as its
+//! twin grows around the score), bias, ALiBi, length scales. Inputs of 16 bits are rounded first, as a host call rounds them; storing
+//! out in 16 bits adds its rounding to the bound, and f16 saturates at +-65504.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -58,12 +62,13 @@ pub struct Truth {
     pub row_max: Vec<Bounded>,
 }
 
-/// Twins in Rust of a problem's user code. Indices are (batch, head, query, key).
+/// Twins in Rust of a problem's user code, which is WGSL and does not run on the CPU. Indices are (batch, head, query, key), of the
+/// whole problem.
 #[derive(Clone, Copy, Default)]
 pub struct Mods<'a> {
-    /// Twin of [`Problem::score_mod`].
+    /// Twin of [`Problem::score_mod`]: of a score after the soft cap, in natural units, makes the new one.
     pub score: Option<&'a dyn Fn(f64, [u32; 4]) -> f64>,
-    /// Twin of [`Problem::mask_mod`].
+    /// Twin of [`Problem::mask_mod`]: true where the query attends to the key.
     pub mask: Option<&'a dyn Fn([u32; 4]) -> bool>,
 }
 
@@ -105,7 +110,7 @@ fn growth(n: f64) -> f64 {
 /// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see.
 ///
 /// # Errors
-/// What [`Inputs::check`] finds, and [`Error::Value`](crate::Error::Value) for a row that does not exist.
+/// What [`Inputs::check`] finds, and [`Error::Value`] for a row that does not exist.
 pub fn scores(problem: &Problem, inputs: &Inputs<'_>, row: [u32; 3]) -> Result<Vec<Option<f64>>> {
     scores_with(problem, inputs, &Mods::default(), row)
 }
@@ -138,7 +143,7 @@ pub fn scores_with(
 /// Where a visible key holds NaN or infinity, the truth holds what arithmetic makes of it.
 ///
 /// # Errors
-/// What [`Inputs::check`] finds.
+/// What [`Inputs::check`] finds; [`Error::Missing`] for a problem with user code, see [`truth_with`].
 pub fn truth(problem: &Problem, inputs: &Inputs<'_>) -> Result<Truth> {
     truth_with(problem, inputs, &Mods::default())
 }
@@ -146,7 +151,7 @@ pub fn truth(problem: &Problem, inputs: &Inputs<'_>) -> Result<Truth> {
 /// [`truth`] with twins of the problem's user code.
 ///
 /// # Errors
-/// As [`truth`]; [`Error::Missing`] for code without a twin.
+/// As [`truth`]; [`Error::Missing`] for code without a twin, [`Error::Unused`] for a twin without code.
 pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Result<Truth> {
     let cpu = Cpu::new(problem, inputs, mods)?;
     let s = &problem.shape;

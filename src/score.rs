@@ -1,7 +1,7 @@
 //! What happens to a score between q.k and the softmax, and what stands beside the keys in it.
 //!
-//! The order is fixed: `q.k * scale / temperature`, soft cap, bias and ALiBi, masks, softmax with its sink. A cap after the mask
-//! would turn -inf into -cap and let hidden keys leak. The shaders' twin of this file is `shaders/score.wgsl`.
+//! The order is fixed: `q.k * scale / temperature`, soft cap, user code, bias and ALiBi, masks, softmax with its sink. A cap after
+//! the mask would turn -inf into -cap and let hidden keys leak. The shaders' twin of this file is `shaders/score.wgsl`.
 
 use crate::error::{Error, Result};
 
@@ -47,7 +47,7 @@ pub enum Sink {
     None,
     /// A logit of 0: `exp(s) / (1 + sum exp(s))`, "softmax off by one" (E. Miller 2023).
     Zero,
-    /// One logit for each query head, from the table `sinks` (q_heads): the learned sinks of gpt-oss.
+    /// One logit for each query head, from the table `sinks` (q_heads), in natural units and finite: the learned sinks of gpt-oss.
     PerHead,
 }
 

@@ -23,7 +23,7 @@ use core::ops::Range;
 pub enum ScoreStage {
     /// `q.k * scale / temperature`, of every pair whether it is visible or not.
     Raw,
-    /// After the soft cap, of every pair.
+    /// After the soft cap, of every pair. As [`ScoreStage::Raw`] where there is none.
     Capped,
     /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of.
     Biased,
@@ -59,12 +59,16 @@ struct Head<'a> {
 }
 
 impl Attention {
-    /// The scores of some rows of one head, (rows, seq_k), by the slow path described in the module: **submits to `queue`** and
-    /// reads back.
+    /// The scores of some rows of one (batch, query head): (rows, seq_k), f32, in natural units. **Submits to `queue`** and reads
+    /// back.
+    ///
+    /// A fused kernel never has all scores at once. So this is a slow path: the naive kernel's first passes, with as much device
+    /// memory as there are scores. The float64 counterpart is [`reference::scores`].
     ///
     /// # Errors
     /// As [`Attention::run`]; [`Error::Value`] for a batch, head or row that the problem does not have;
-    /// [`Error::KernelUnavailable`] for a stage before the masks of a problem with a [`LengthScale`] that counts visible keys.
+    /// [`Error::KernelUnavailable`] for a problem with user code, and for a stage before the masks of a problem with a
+    /// [`LengthScale`] that counts visible keys.
     ///
     /// ```
     /// # #[cfg(not(target_arch = "wasm32"))]

@@ -1,8 +1,8 @@
 //! The heart: how sharp the softmax is.
 //!
 //! `softmax(scale * x / temperature) = softmax(x / tau)` with `tau = temperature / scale`: the attention scale and the
-//! temperature are one knob. The kernel multiplies each row of q by `scale / temperature * log2(e)` once, and
-//! that is all either of them costs.
+//! temperature are one knob. A multiplier that depends on the length of the context is a third name for it. The kernel multiplies
+//! each row of q by `scale * length_scale / temperature * log2(e)` once, and that is all that any of them costs.
 
 use crate::error::{Error, Result};
 

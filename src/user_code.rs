@@ -8,9 +8,13 @@
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// A function of the user's that is compiled into the kernel.
+/// A function of the user's that is compiled into the kernel, as FlexAttention has them (arXiv 2412.05496).
 ///
-/// Made by [`UserCode::score_mod`] or [`UserCode::mask_mod`] (feature `user-code`). The text may hold other functions, constants and
+/// The text is part of the compiled variant; the numbers that it reads are not. Where there is user code, the float64 reference asks
+/// for twins in Rust, [`Mods`](crate::reference::Mods). Loops in it are not counted by the planner
+/// ([`Caps::max_loop_iterations`](crate::Caps::max_loop_iterations)).
+///
+/// Made by `UserCode::score_mod` or `UserCode::mask_mod` (feature `user-code`). The text may hold other functions, constants and
 /// structs too. It reads numbers that the app may change from call to call with `param_f32(n)` and
 /// `param_u32(n)`, from the table `user` (see [`Problem::user_params`](crate::Problem::user_params)); a number beyond the last is 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,7 +47,8 @@ impl UserCode {
     /// A score function: `fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32`.
     ///
     /// It is given the score after scale, temperature and soft cap and before bias and masks, and returns the new one, which
-    /// is kept within +-1e38. It is called for hidden pairs too, and what it returns for them is dropped.
+    /// is kept within +-1e38. It may be called for hidden pairs too; what it returns for them is dropped. Indices are those of the
+    /// whole problem, and within it.
     ///
     /// # Errors
     /// [`Error::UserCode`] with the line and column in the text.

@@ -12,19 +12,20 @@ use core::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Table {
-    /// i32, (batch): valid keys. Values outside 0..=seq_k are clamped to it in the shader.
+    /// i32, (batch): valid keys, [`Problem::with_kv_len`]. Values outside 0..=seq_k are clamped to it in the shader.
     KvLen,
     /// i32, (batch): offsets of the positions, [`Alignment::PerBatch`].
     CausalOffset,
-    /// f32, (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0.
+    /// f32, (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0. One that is not spoils the rows it
+    /// governs, and no others.
     Temperature,
-    /// f32, (q_heads): ALiBi's slopes.
+    /// f32, (q_heads): ALiBi's slopes, [`Problem::with_alibi`].
     AlibiSlopes,
-    /// f32, (q_heads): sink logits.
+    /// f32, (q_heads): sink logits, [`Sink::PerHead`].
     Sinks,
-    /// f32, (q_heads): the s of Scalable-Softmax.
+    /// f32, (q_heads): the s of Scalable-Softmax, [`LengthScale::Ssmax`].
     Ssmax,
-    /// 32-bit numbers of the user's, for score_mod and mask_mod.
+    /// [`Problem::user_params`] 32-bit numbers, for score_mod and mask_mod.
     User,
 }
 

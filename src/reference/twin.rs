@@ -18,7 +18,8 @@ const MAX_BIAS: f32 = 1.0e38;
 /// twin against [`truth`](super::truth) shows how much of a GPU's error is the scheme's and how much the device's.
 ///
 /// # Errors
-/// What [`Inputs::check`] finds; [`Error::KernelUnavailable`] for a plan of another kernel.
+/// What [`Inputs::check`] finds; [`Error::KernelUnavailable`] for a plan of another kernel; [`Error::Missing`] for a problem with
+/// user code, which does not run on the CPU.
 pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let problem = plan.problem();
     let cpu = Cpu::new(problem, inputs, &Mods::default())?;

@@ -183,6 +183,7 @@ impl Tiles {
         let dim4_v = shape.head_dim_v.div_ceil(4);
         let needed_groups = shape.seq_q.div_ceil(4).max(1);
         let is_cpu = caps.class == AdapterClass::Cpu;
+        let most_row_groups = if is_cpu { 8 } else { 16 };
         let most_threads = match dim4_v {
             // A CPU keeps the registers of all threads in its caches and runs a few of them at a time: a workgroup as
             // large as eight row groups need is enough, and compiles in half the time.
@@ -191,7 +192,7 @@ impl Tiles {
             _ => 256,
         };
         for threads in descending(most_threads).filter(|&t| t <= caps.threads()) {
-            for row_groups in descending(16).filter(|&g| g <= threads) {
+            for row_groups in descending(most_row_groups).filter(|&g| g <= threads) {
                 let too_many_rows = row_groups > needed_groups.next_power_of_two();
                 let too_many_registers =
                     row_groups > 1 && 4 * dim4_v.div_ceil(threads / row_groups) > MAX_OUT_REGISTERS;

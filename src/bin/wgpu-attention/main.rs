@@ -13,6 +13,7 @@ mod info;
 mod output;
 mod page;
 mod run;
+mod work;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

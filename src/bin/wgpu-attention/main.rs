@@ -1,4 +1,4 @@
-//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, see it work.
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,6 +13,7 @@ mod info;
 mod output;
 mod page;
 mod run;
+mod validate;
 mod work;
 
 use clap::{Parser, Subcommand};
@@ -34,6 +35,7 @@ enum Command {
     Info(info::Args),
     Run(run::Args),
     Check(check::Args),
+    Validate(validate::Args),
     Demo(demo::Args),
 }
 
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::main(args, &mut out),
         Command::Run(args) => run::main(args, &mut out),
         Command::Check(args) => check::main(args, &mut out),
+        Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),
     };
     match result {

@@ -249,6 +249,15 @@ impl Case {
         Self::from_parts(self.header, self.arrays)
     }
 
+    /// Adds the texts of the keys: one list for all batches, or one for each.
+    ///
+    /// # Errors
+    /// [`CaseError::Key`] for another number of lists or texts.
+    pub fn with_tokens(mut self, tokens: Vec<Vec<String>>) -> Result<Self, CaseError> {
+        self.header.tokens = tokens;
+        Self::from_parts(self.header, self.arrays)
+    }
+
     /// The contents of its file.
     ///
     /// # Errors

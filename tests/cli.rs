@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use wgpu_attention::case::Case;
+use wgpu_attention::case::{Case, Tolerance};
 use wgpu_attention::{
     Alignment, Broadcast, DType, Inputs, MaskFormat, Problem, ScoreStage, Shape, Sink, Temperature, Window,
     alibi_slopes, reference,
@@ -507,6 +507,29 @@ fn run_carries_the_options_of_a_case() {
     }
     let folder = folder();
     let again = folder.path().join("again.safetensors");
+    // Nothing counts from this offset until a window does.
+    let problem = Problem::new(SHAPE).causal(Alignment::Offset(1));
+    let [q, k, v] = data();
+    let inputs = Inputs::new(&q, &k, &v);
+    let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
+    let tokens = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+    let case = Case::new("offset", &problem, &inputs, &truth, Tolerance { rtol: 1.0, atol: 1.0 })
+        .unwrap()
+        .with_tokens(vec![tokens.clone()])
+        .unwrap();
+    let mut file = case.to_bytes().unwrap();
+    let at = file.windows(4).position(|w| w == b"true").unwrap();
+    file.splice(at..at + 4, *b"false");
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) + 1;
+    file.splice(..8, length.to_le_bytes());
+    let unused = folder.path().join("unused.safetensors");
+    std::fs::write(&unused, file).unwrap();
+    let (unused, to) = (unused.to_str().unwrap(), again.to_str().unwrap());
+    assert_eq!(Case::read(unused).unwrap().work().unwrap().problem().alignment, Alignment::default());
+    succeeds(&["run", unused, "--window", "1,0", "--save-case", to]);
+    let saved = Case::read(&again).unwrap();
+    assert_eq!(saved.work().unwrap().problem().alignment, Alignment::Offset(1));
+    assert_eq!(saved.tokens(0), Some(tokens.as_slice()));
     for name in ["softcap_masked_key", "window_causal_3", "sinks_per_head", "f16_65", "alibi_8_heads"] {
         succeeds(&["run", &shipped(name), "--check", "--save-case", again.to_str().unwrap()]);
         let [old, new] = [Case::read(shipped(name)).unwrap(), Case::read(&again).unwrap()];

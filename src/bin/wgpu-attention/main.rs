@@ -33,7 +33,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done and right, 1 a result is wrong or t
 #[derive(Debug, Subcommand)]
 enum Command {
     Info(info::Args),
-    Run(run::Args),
+    Run(Box<run::Args>),
     Check(check::Args),
     Validate(validate::Args),
     Demo(demo::Args),

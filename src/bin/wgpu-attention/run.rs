@@ -11,7 +11,6 @@ use crate::gpu::GpuArgs;
 use crate::heatmap::Heatmap;
 use crate::output;
 use flags::{AlibiArg, AlignArg, DTypeArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
-use inputs::Loaded;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -139,8 +138,8 @@ const RESULTS: &str = "Results";
 
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     args.check_outputs()?;
-    let Loaded { work, axes, name } = inputs::load(args)?;
-    let loaded = Loaded { work: args.apply(work)?, axes, name };
+    let mut loaded = inputs::load(args)?;
+    args.apply(&mut loaded)?;
     let work = &loaded.work;
     let (problem, inputs) = (&work.problem, work.inputs());
     inputs.check(problem)?;
@@ -185,7 +184,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     }
     if let Some(path) = &args.save_case {
         let expected = true_scores.as_deref().unwrap_or_default();
-        let mut case = work.case(&loaded.name, &truth, expected)?;
+        let mut case = work.case(&loaded.name, &truth, expected)?.with_tokens(loaded.tokens.clone())?;
         if let Some(stage) = stage {
             let scores: Vec<f32> = expected.iter().map(|x| x.value as f32).collect();
             case = case.with_scores(stage, &scores)?;

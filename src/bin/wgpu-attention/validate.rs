@@ -38,6 +38,9 @@ pub(crate) struct Args {
     gpu: GpuArgs,
 }
 
+/// Failures that are made smaller and written to files. A device that is always wrong is to say so within minutes, and not to
+/// fill a folder.
+const EXAMINED: usize = 4;
 const DEFAULT: u64 = 60;
 const FULL: u64 = 2000;
 
@@ -63,7 +66,7 @@ struct Failure {
     reason: String,
     /// The case, where a case file can say it.
     file: Option<PathBuf>,
-    /// The problem, made smaller.
+    /// The problem, made smaller where it was among the first to fail.
     problem: String,
 }
 
@@ -119,7 +122,12 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
             }
             if outcome.wrong() {
                 wrong = true;
-                let failure = failure(&gpu, &problem, seed, *kernel, options, outcome, Path::new(""))?;
+                let mut failure = Failure::new(&problem, seed, *kernel, outcome);
+                if summary.failures.len() < EXAMINED {
+                    bar.set_message("making a failure smaller");
+                    failure.examine(&gpu, &problem, options)?;
+                    bar.set_message("validating");
+                }
                 bar.suspend(|| report(&failure));
                 summary.failures.push(failure);
             }
@@ -157,29 +165,31 @@ fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, options: &PlanOptions) -> Re
     }
 }
 
-fn failure(
-    gpu: &Gpu,
-    problem: &Problem,
-    seed: u64,
-    kernel: Kernel,
-    options: &PlanOptions,
-    first: Outcome,
-    folder: &Path,
-) -> Result<Failure> {
-    let small = shrink::shrink(problem, |candidate| {
-        outcome(gpu, candidate, seed, options).is_ok_and(|outcome| outcome.wrong())
-    });
-    let (worst, reason) = match first {
-        Outcome::Failed(error) => (None, error),
-        Outcome::Compared(share) => (share.is_finite().then_some(share), "beyond the error bound".to_owned()),
-        Outcome::Refused => (None, "refused".to_owned()),
-    };
-    let name = format!("wgpu-attention-failure-{seed}-{}", kernel.name());
-    let file = match Case::says(&small) {
-        Ok(()) => Some(write_case(&random::work(&small, seed)?, &name, folder)?),
-        Err(_) => None,
-    };
-    Ok(Failure { seed, kernel: kernel.name(), worst, reason, file, problem: format!("{small:?}") })
+impl Failure {
+    fn new(problem: &Problem, seed: u64, kernel: Kernel, outcome: Outcome) -> Self {
+        let (worst, reason) = match outcome {
+            Outcome::Failed(error) => (None, error),
+            Outcome::Compared(share) => {
+                (share.is_finite().then_some(share), "beyond the error bound".to_owned())
+            }
+            Outcome::Refused => (None, "refused".to_owned()),
+        };
+        Failure { seed, kernel: kernel.name(), worst, reason, file: None, problem: format!("{problem:?}") }
+    }
+
+    /// Makes the problem smaller, and leaves a case file in the folder that the user is in.
+    fn examine(&mut self, gpu: &Gpu, problem: &Problem, options: &PlanOptions) -> Result<()> {
+        let seed = self.seed;
+        let small = shrink::shrink(problem, |candidate| {
+            outcome(gpu, candidate, seed, options).is_ok_and(|outcome| outcome.wrong())
+        });
+        self.problem = format!("{small:?}");
+        if Case::says(&small).is_ok() {
+            let name = format!("wgpu-attention-failure-{seed}-{}", self.kernel);
+            self.file = Some(write_case(&random::work(&small, seed)?, &name, Path::new(""))?);
+        }
+        Ok(())
+    }
 }
 
 fn write_case(work: &Work, name: &str, folder: &Path) -> Result<PathBuf> {
@@ -199,8 +209,8 @@ fn report(failure: &Failure) {
     let worst = worst.map_or(String::new(), |worst| format!(" ({})", share(worst)));
     eprintln!("FAIL seed {seed}, kernel {kernel}: {reason}{worst}");
     match file {
-        Some(file) => eprintln!("     as small as it gets: {}", file.display()),
-        None => eprintln!("     as small as it gets (no case file can say it): {problem}"),
+        Some(file) => eprintln!("     made smaller: {}", file.display()),
+        None => eprintln!("     {problem}"),
     }
     eprintln!("     repeat: wgpu-attention validate --seed {seed} --problems 1 --kernel {kernel}");
 }
@@ -218,9 +228,14 @@ fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
     if summary.refused > 0 {
         writeln!(out, "{} problems are beyond what this device can do, and were refused", summary.refused)?;
     }
-    match summary.failures.len() {
+    let failed = summary.families.first().map_or(0, |all| all.failures);
+    match failed {
         0 => writeln!(out, "all {} problems were within the error bound of f32", summary.problems)?,
-        n => writeln!(out, "{n} FAILED: see the lines above the table")?,
+        _ => writeln!(
+            out,
+            "{failed} of {} problems FAILED: the lines above the table say which",
+            summary.problems
+        )?,
     }
     Ok(())
 }

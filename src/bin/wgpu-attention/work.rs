@@ -3,7 +3,7 @@
 use crate::fail::Result;
 use wgpu_attention::case::{Case, Tolerance};
 use wgpu_attention::reference::{Bounded, Truth};
-use wgpu_attention::{Inputs, Problem, TableData};
+use wgpu_attention::{Inputs, LengthScale, Problem, TableData};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Work {
@@ -87,4 +87,10 @@ impl Work {
         let tolerance = Tolerance { rtol, atol };
         Ok(Case::new(name, &problem, &self.inputs(), &truth.outputs(&problem), tolerance)?)
     }
+}
+
+/// Whether anything counts from a row's position. An alignment that nothing counts from is refused.
+pub(crate) fn uses_positions(problem: &Problem) -> bool {
+    let counts = !matches!(problem.length_scale, LengthScale::None | LengthScale::Yarn { .. });
+    problem.causal || problem.window.is_some() || problem.alibi || counts
 }

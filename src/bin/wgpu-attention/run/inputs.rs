@@ -6,7 +6,7 @@ use crate::fail::{Fail, Result};
 use crate::work::Work;
 use std::path::Path;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Broadcast, Layout, Problem, Shape};
+use wgpu_attention::{Alignment, Broadcast, Layout, Problem, Shape};
 
 /// What the files hold.
 pub(super) struct Loaded {
@@ -14,6 +14,10 @@ pub(super) struct Loaded {
     /// Axes of the tensors in the files; out gets as many.
     pub axes: usize,
     pub name: String,
+    /// Where a case says that rows stand, for flags that make something count from there.
+    pub positions: (Alignment, Option<Vec<i32>>),
+    /// Texts of the keys, in one list or one for each batch.
+    pub tokens: Vec<Vec<String>>,
 }
 
 pub(super) fn load(args: &Args) -> Result<Loaded> {
@@ -67,7 +71,18 @@ fn from_case(path: &Path, layout: bool) -> Result<Loaded> {
         let missing = case.missing().join(", ");
         return Err(Fail::file(path, format_args!("needs what this version cannot do: {missing}")));
     };
-    Ok(Loaded { work: Work::of(work.problem(), &work.inputs()), axes: 4, name: case.name().to_owned() })
+    let (alignment, offsets) = work.positions();
+    let batches = 0..work.problem().shape.batch as usize;
+    let mut tokens: Vec<_> = batches.filter_map(|b| case.tokens(b).map(<[_]>::to_vec)).collect();
+    // One list for all comes back once for each batch.
+    tokens.dedup();
+    Ok(Loaded {
+        work: Work::of(work.problem(), &work.inputs()),
+        axes: 4,
+        name: case.name().to_owned(),
+        positions: (alignment, offsets.map(<[_]>::to_vec)),
+        tokens,
+    })
 }
 
 fn from_arrays([q, k, v]: [Array; 3], bshd: bool) -> Result<Loaded> {
@@ -113,7 +128,8 @@ fn from_arrays([q, k, v]: [Array; 3], bshd: bool) -> Result<Loaded> {
     let mut problem = Problem::new(shape).layout(layout);
     (problem.dtypes[0], problem.dtypes[1], problem.dtypes[2]) = (q.dtype, k.dtype, v.dtype);
     let work = Work::new(problem, [q.numbers, k.numbers, v.numbers]);
-    Ok(Loaded { work, axes, name: "saved".to_owned() })
+    let positions = (Alignment::default(), None);
+    Ok(Loaded { work, axes, name: "saved".to_owned(), positions, tokens: Vec::new() })
 }
 
 /// Sizes of up to four axes, counted from the last as numpy does.

@@ -1,21 +1,35 @@
 //! The flags, put over what the files said.
 
+use super::Args;
 use super::flags::{AlibiArg, AlignArg, LengthArg, SinksArg};
-use super::{Args, inputs};
+use super::inputs::{self, Loaded};
 use crate::arrays;
 use crate::fail::{Fail, Result};
-use crate::work::Work;
+use crate::work::{Work, uses_positions};
 use wgpu_attention::{Alignment, LengthScale, MaskFormat, Problem, Scale, Sink, Temperature, alibi_slopes};
 
 impl Args {
-    pub(super) fn apply(&self, mut work: Work) -> Result<Work> {
+    pub(super) fn apply(&self, loaded: &mut Loaded) -> Result<()> {
+        let work = &mut loaded.work;
         self.apply_storage(&mut work.problem);
-        self.apply_sharpness(&mut work)?;
-        self.apply_masks(&mut work)?;
-        self.apply_scores(&mut work)?;
+        self.apply_sharpness(work)?;
+        self.apply_masks(work)?;
+        self.apply_scores(work)?;
+        match self.causal.as_ref().or(self.align.as_ref()) {
+            Some(AlignArg::All(alignment)) => {
+                (work.problem.alignment, work.causal_offset) = (*alignment, None);
+            }
+            Some(AlignArg::PerBatch(offsets)) => {
+                (work.problem.alignment, work.causal_offset) = (Alignment::PerBatch, Some(offsets.clone()));
+            }
+            None if uses_positions(&work.problem) => {
+                (work.problem.alignment, work.causal_offset) = loaded.positions.clone();
+            }
+            None => {}
+        }
         let stats = &mut work.problem.stats;
         (stats.lse, stats.entropy, stats.row_max) = (self.lse, self.entropy, self.row_max);
-        Ok(work)
+        Ok(())
     }
 
     fn apply_storage(&self, problem: &mut Problem) {
@@ -69,15 +83,6 @@ impl Args {
     fn apply_masks(&self, work: &mut Work) -> Result<()> {
         let problem = &mut work.problem;
         problem.causal |= self.causal.is_some();
-        match self.causal.as_ref().or(self.align.as_ref()) {
-            None => {}
-            Some(AlignArg::All(alignment)) => {
-                (problem.alignment, work.causal_offset) = (*alignment, None);
-            }
-            Some(AlignArg::PerBatch(offsets)) => {
-                (problem.alignment, work.causal_offset) = (Alignment::PerBatch, Some(offsets.clone()));
-            }
-        }
         if let Some(window) = self.window {
             problem.window = Some(window);
         }

@@ -1,6 +1,6 @@
 //! Random problems over all options together, from a seed.
 
-use crate::work::Work;
+use crate::work::{Work, uses_positions};
 use wgpu_attention::{
     Alignment, Broadcast, DType, Layout, LengthScale, MaskFormat, Problem, Result, Scale, Shape, Sink, Stats,
     Temperature, Tensor, Window, alibi_slopes,
@@ -145,12 +145,6 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
     if options.chance(0.25) {
         problem.mask = Some((options.pick([MaskFormat::Bytes, MaskFormat::Bits]), broadcast(sizes)));
     }
-}
-
-/// Whether anything counts from a row's position. An alignment that nothing counts from is refused.
-pub(super) fn uses_positions(problem: &Problem) -> bool {
-    let counts = !matches!(problem.length_scale, LengthScale::None | LengthScale::Yarn { .. });
-    problem.causal || problem.window.is_some() || problem.alibi || counts
 }
 
 /// Inputs for a problem: normally distributed, every sixth pair hidden by mask or bias, and NaN beyond the valid keys, where

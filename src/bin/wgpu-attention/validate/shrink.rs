@@ -1,6 +1,6 @@
 //! A problem that fails, made smaller while it still fails.
 
-use super::random::uses_positions;
+use crate::work::uses_positions;
 use wgpu_attention::{
     Alignment, Broadcast, DType, Layout, LengthScale, Problem, Scale, Shape, Sink, Stats, Temperature,
 };

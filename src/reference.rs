@@ -128,7 +128,7 @@ fn growth(n: f64) -> f64 {
 /// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see.
 ///
 /// # Errors
-/// What [`Inputs::check`] finds, and [`Error::Value`](crate::Error::Value) for a row that does not exist.
+/// What [`Inputs::check`] finds, and [`Error::Value`] for a row that does not exist.
 pub fn scores(problem: &Problem, inputs: &Inputs<'_>, row: [u32; 3]) -> Result<Vec<Option<f64>>> {
     scores_with(problem, inputs, &Mods::default(), row)
 }

@@ -31,6 +31,7 @@ use crate::layout::Layout;
 use crate::mask::Alignment;
 use crate::problem::{Problem, Shape};
 use crate::score::Sink;
+use crate::scores::ScoreStage;
 use crate::sharpness::{LengthScale, Scale, Temperature};
 use array::Array;
 use header::Header;
@@ -107,29 +108,22 @@ impl Case {
         tolerance: Tolerance,
     ) -> Result<Self, CaseError> {
         inputs.check(problem)?;
+        Self::says(problem)?;
         let mut header = Header::new(name.into(), Op::Attention, tolerance);
-        header.bshd = one_layout(problem)?;
+        header.bshd = problem.q_layout == Layout::Bshd;
         header.scale = match problem.scale {
             Scale::RsqrtHeadDim => None,
             scale => Some(scale.value(problem.shape.head_dim_qk)),
         };
         header.temperature = match problem.temperature {
-            Temperature::Value(1.0) | Temperature::PerHead => None,
+            Temperature::Value(1.0) | Temperature::PerHead | Temperature::PerRow => None,
             Temperature::Value(tau) => Some(f64::from(tau)),
-            Temperature::PerRow => {
-                return Err(CaseError::Unsayable {
-                    field: "temperature",
-                    found: "PerRow".to_owned(),
-                    expected: "one number, or one for each head",
-                });
-            }
         };
         header.causal = problem.causal;
         let default_or_tensor = [Alignment::default(), Alignment::PerBatch].contains(&problem.alignment);
         header.causal_offset = (!default_or_tensor).then_some(problem.alignment);
         header.window = problem.window;
         header.softcap = problem.softcap.map(f64::from);
-        unsayable(problem)?;
 
         let s = &problem.shape;
         let size = |n: u32| n as usize;
@@ -190,6 +184,80 @@ impl Case {
         Self::from_parts(header, arrays)
     }
 
+    /// Whether the format has words for a problem.
+    ///
+    /// # Errors
+    /// [`CaseError::Unsayable`] with the first option that it has none for.
+    pub fn says(problem: &Problem) -> Result<(), CaseError> {
+        let layouts = [problem.q_layout, problem.k_layout, problem.v_layout, problem.out_layout];
+        let [q, k, v, out] = problem.dtypes;
+        let bias = problem.bias.map_or(DType::F32, |b| b.0);
+        let one_of_two = |dtype| dtype == q || dtype == DType::F32;
+        for (field, sayable, found, expected) in [
+            (
+                "layout",
+                layouts == [Layout::Bhsd; 4] || layouts == [Layout::Bshd; 4],
+                format!("{layouts:?}"),
+                "bhsd for all tensors, or bshd for all",
+            ),
+            (
+                "dtypes",
+                q == k && q == v && one_of_two(out) && one_of_two(bias),
+                format!("{:?}, bias {bias:?}", problem.dtypes),
+                "one for q, k and v, and that or f32 for out and bias",
+            ),
+            (
+                "temperature",
+                problem.temperature != Temperature::PerRow,
+                "PerRow".to_owned(),
+                "one number, or one for each head",
+            ),
+            (
+                "length_scale",
+                problem.length_scale == LengthScale::None,
+                format!("{:?}", problem.length_scale),
+                "none: fold it into the scale or the temperatures",
+            ),
+            (
+                "user code",
+                problem.score_mod.is_none() && problem.mask_mod.is_none(),
+                "score_mod or mask_mod".to_owned(),
+                "none: write a dense mask or bias",
+            ),
+        ] {
+            if !sayable {
+                return Err(CaseError::Unsayable { field, found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the scores that it should have, (batch, q_heads, seq_q, seq_k), at a stage (for the right ones see
+    /// [`reference::scores_at`](crate::reference::scores_at)).
+    ///
+    /// # Errors
+    /// [`Error::Length`](crate::Error::Length) for another number of scores; [`CaseError::UnknownTensor`] for a softmax.
+    pub fn with_scores(mut self, stage: ScoreStage, scores: &[f32]) -> Result<Self, CaseError> {
+        let sizes = self.shape.map_or([0; 4], |s| [s.batch, s.q_heads, s.seq_q, s.seq_k]);
+        let sizes = sizes.map(|n| n as usize);
+        let (got, expected) = (scores.len() as u64, sizes.iter().product::<usize>() as u64);
+        if got != expected {
+            return Err(crate::Error::Length { field: "scores", got, expected }.into());
+        }
+        self.header.scores = Some(stage);
+        self.arrays.insert("scores".to_owned(), Array::f32(&sizes, scores));
+        Self::from_parts(self.header, self.arrays)
+    }
+
+    /// Adds the texts of the keys: one list for all batches, or one for each.
+    ///
+    /// # Errors
+    /// [`CaseError::Key`] for another number of lists or texts.
+    pub fn with_tokens(mut self, tokens: Vec<Vec<String>>) -> Result<Self, CaseError> {
+        self.header.tokens = tokens;
+        Self::from_parts(self.header, self.arrays)
+    }
+
     /// The contents of its file.
     ///
     /// # Errors
@@ -239,51 +307,5 @@ impl Case {
 
     fn shape_of(&self, tensor: &str) -> &[usize] {
         self.arrays.get(tensor).map(|a| a.shape.as_slice()).unwrap_or_default()
-    }
-}
-
-/// What the format has no words for, beside layouts and temperatures of rows.
-fn unsayable(problem: &Problem) -> Result<(), CaseError> {
-    let [q, k, v, out] = problem.dtypes;
-    let bias = problem.bias.map_or(DType::F32, |b| b.0);
-    let one_of_two = |dtype| dtype == q || dtype == DType::F32;
-    for (field, sayable, found, expected) in [
-        (
-            "dtypes",
-            q == k && q == v && one_of_two(out) && one_of_two(bias),
-            format!("{:?}, bias {bias:?}", problem.dtypes),
-            "one for q, k and v, and that or f32 for out and bias",
-        ),
-        (
-            "length_scale",
-            problem.length_scale == LengthScale::None,
-            format!("{:?}", problem.length_scale),
-            "none: fold it into the temperatures",
-        ),
-        (
-            "user code",
-            problem.score_mod.is_none() && problem.mask_mod.is_none(),
-            "score_mod or mask_mod".to_owned(),
-            "none: write a dense mask or bias",
-        ),
-    ] {
-        if !sayable {
-            return Err(CaseError::Unsayable { field, found, expected });
-        }
-    }
-    Ok(())
-}
-
-/// Whether all tensors are bshd; an error where they are not all one packed layout.
-fn one_layout(problem: &Problem) -> Result<bool, CaseError> {
-    let layouts = [problem.q_layout, problem.k_layout, problem.v_layout, problem.out_layout];
-    match layouts {
-        [Layout::Bhsd, Layout::Bhsd, Layout::Bhsd, Layout::Bhsd] => Ok(false),
-        [Layout::Bshd, Layout::Bshd, Layout::Bshd, Layout::Bshd] => Ok(true),
-        _ => Err(CaseError::Unsayable {
-            field: "layout",
-            found: format!("{layouts:?}"),
-            expected: "bhsd for all tensors, or bshd for all",
-        }),
     }
 }

@@ -30,6 +30,7 @@ use crate::host::Inputs;
 use crate::layout::View;
 use crate::problem::{Problem, Tensor};
 use crate::score::Sink;
+use crate::scores::ScoreStage;
 
 mod compare;
 mod score;
@@ -96,6 +97,28 @@ impl<'a> Cpu<'a> {
         }
         Ok(Cpu { problem, inputs, mods: *mods })
     }
+
+    /// The logit beside the keys of a head.
+    fn sink(&self, h: u32) -> Option<f64> {
+        match self.problem.sink {
+            Sink::None => None,
+            Sink::Zero => Some(0.0),
+            Sink::PerHead => Some(f64::from(self.inputs.tables.sinks.unwrap_or_default()[h as usize])),
+        }
+    }
+
+    /// Refuses a row that the problem does not have.
+    fn check_row(&self, row: [u32; 3]) -> Result<()> {
+        let s = &self.problem.shape;
+        for (field, at, size) in
+            [("batch", row[0], s.batch), ("head", row[1], s.q_heads), ("row", row[2], s.seq_q)]
+        {
+            if at >= size {
+                return Err(Error::value(field, at, "within the problem's shape"));
+            }
+        }
+        Ok(())
+    }
 }
 
 const EPS: f64 = 1.0 / (1u64 << 24) as f64;
@@ -126,16 +149,41 @@ pub fn scores_with(
     row: [u32; 3],
 ) -> Result<Vec<Option<f64>>> {
     let cpu = Cpu::new(problem, inputs, mods)?;
-    let s = &problem.shape;
-    for (field, at, size) in
-        [("batch", row[0], s.batch), ("head", row[1], s.q_heads), ("row", row[2], s.seq_q)]
-    {
-        if at >= size {
-            return Err(Error::value(field, at, "within the problem's shape"));
-        }
-    }
+    cpu.check_row(row)?;
     let (q, k) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?);
     Ok(cpu.scores(&q, &k, row).into_iter().map(|s| s.map(|s| s.score)).collect())
+}
+
+/// The scores of one row at a stage, with how far f32 may be off: the truth of [`Attention::scores`](crate::Attention::scores).
+///
+/// # Errors
+/// As [`scores`].
+pub fn scores_at(
+    problem: &Problem,
+    inputs: &Inputs<'_>,
+    stage: ScoreStage,
+    row: [u32; 3],
+) -> Result<Vec<Bounded>> {
+    let cpu = Cpu::new(problem, inputs, &Mods::default())?;
+    cpu.check_row(row)?;
+    let (q, k) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?);
+    let scores = cpu.scores_at(stage, &q, &k, row);
+    if stage != ScoreStage::Probs {
+        let hidden = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
+        let rounded =
+            |s: Score| Bounded { value: s.score, bound: s.error + 4.0 * EPS * s.score.abs() + TINY };
+        return Ok(scores.into_iter().map(|s| s.map_or(hidden, rounded)).collect());
+    }
+    let mut probs = vec![Bounded::default(); scores.len()];
+    let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
+    if !seen.is_empty() {
+        let w = Weights::new(&seen, cpu.sink(row[1]));
+        for ((&(j, _), &p), &e) in seen.iter().zip(&w.p).zip(&w.errors) {
+            let bound = p * ((e + w.mean_error) * w.compound + 2.0 * w.sums) + TINY;
+            probs[j as usize] = Bounded { value: p, bound };
+        }
+    }
+    Ok(probs)
 }
 
 /// Computes a problem in float64.
@@ -172,16 +220,60 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
     Ok(truth)
 }
 
+/// The softmax of one row that sees a key, with how far its weights may be off.
+struct Weights {
+    /// Of the keys.
+    key_max: f64,
+    /// Of the keys and the sink.
+    max: f64,
+    /// Of exp(score - max).
+    sum: f64,
+    lse: f64,
+    p: Vec<f64>,
+    /// Relative, of each weight before it is divided by their sum.
+    errors: Vec<f64>,
+    /// Relative, of the sum.
+    mean_error: f64,
+    /// First-order terms hold while errors are small; beyond that they compound.
+    compound: f64,
+    /// Relative, of adding up.
+    sums: f64,
+}
+
+impl Weights {
+    fn new(seen: &[(u32, Score)], sink: Option<f64>) -> Self {
+        let key_max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
+        let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
+        let min = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(s.score));
+        let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
+        let lse = max + sum.ln();
+        let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - lse).exp()).collect();
+
+        // Relative error of each weight, as the module's head says.
+        let n = seen.len() as f64;
+        let log2_e = core::f64::consts::LOG2_E;
+        let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * (max - min) * log2_e);
+        let error = |score: Score| {
+            let x = (max - score.score) * log2_e;
+            score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
+        };
+        let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
+        let sink_error = sink.map_or(0.0, |score| {
+            (score - lse).exp() * error(Score { score, error: 2.0 * EPS * score.abs() })
+        });
+        let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum::<f64>() + sink_error;
+        let compound = errors.iter().zip(&p).fold(0.0f64, |m, (e, p)| m.max(e * p.min(1.0))).exp();
+        let sums = EPS * (growth(n + 8.0) + 6.0);
+        Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums }
+    }
+}
+
 fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &mut Truth) {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
     let scores = cpu.scores(q, k, [b, h, i]);
     let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
-    let sink = match problem.sink {
-        Sink::None => None,
-        Sink::Zero => Some(0.0),
-        Sink::PerHead => Some(f64::from(inputs.tables.sinks.unwrap_or_default()[h as usize])),
-    };
+    let sink = cpu.sink(h);
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
@@ -193,29 +285,7 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
         truth.row_max.push(minus_infinity);
         return;
     }
-    let key_max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
-    let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
-    let min = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(s.score));
-    let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
-    let lse = max + sum.ln();
-    let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - lse).exp()).collect();
-    let entropy: f64 = p.iter().map(|&p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
-
-    // Relative error of each weight, as the module's head says.
-    let n = seen.len() as f64;
-    let log2_e = core::f64::consts::LOG2_E;
-    let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * (max - min) * log2_e);
-    let error = |score: Score| {
-        let x = (max - score.score) * log2_e;
-        score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
-    };
-    let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
-    let sink_error = sink
-        .map_or(0.0, |score| (score - lse).exp() * error(Score { score, error: 2.0 * EPS * score.abs() }));
-    let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum::<f64>() + sink_error;
-    // First-order terms hold while errors are small; beyond that they compound.
-    let compound = errors.iter().zip(&p).fold(0.0f64, |m, (e, p)| m.max(e * p.min(1.0))).exp();
-    let sums = EPS * (growth(n + 8.0) + 6.0);
+    let Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums } = Weights::new(&seen, sink);
 
     let [_, _, v_type, out_type] = problem.dtypes;
     let (storing_rel, storing_abs) = out_type.rounding();
@@ -242,6 +312,7 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
             + EPS * (6.0 * lse.abs() + 6.0 * max.abs() + 6.0 * sum.ln().abs())
             + TINY,
     });
+    let entropy: f64 = p.iter().map(|&p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
     // dH/ds_j = -p_j (ln p_j + H); and the two sums of which H is made.
     let sensitivity: f64 = p
         .iter()

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::{
-    Alignment, Attention, Inputs, Kernel, Layout, Outputs, PlanOptions, Problem, Scale, Shape, Temperature,
-    headless, reference,
+    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, Outputs,
+    PlanOptions, Problem, Scale, ScoreStage, Shape, Sink, Temperature, Window, headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -134,6 +134,31 @@ fn options_reach_the_problem() {
     let named = |name: &str| causal(&with(&format!(r#""causal": true, "causal_offset": "{name}""#)));
     assert_eq!(named("top_left"), Some(Alignment::TopLeft));
     assert_eq!(named("bottom_right"), Some(Alignment::BottomRight));
+    assert_eq!(with(r#""softcap": 30"#).softcap, Some(30.0));
+    let window = with(r#""window": {"left": 3, "right": null, "keep_first": 1}, "causal_offset": 2"#);
+    assert_eq!(window.window, Some(Window { left: Some(3), right: None, keep_first: 1 }));
+    assert_eq!((window.causal, window.alignment), (false, Alignment::Offset(2)));
+
+    // A dense input broadcasts from the last axis.
+    let bias = |shape: &[usize]| problem(File::attention("").with("bias", "F32", shape)).bias;
+    assert_eq!(bias(&[1, 1, 1, 5]), Some((DType::F32, Broadcast([1, 1, 1, 5]))));
+    assert_eq!(bias(&[4, 3, 5]), Some((DType::F32, Broadcast([1, 4, 3, 5]))));
+    assert_eq!(bias(&[]), Some((DType::F32, Broadcast([1, 1, 1, 1]))));
+    let mask = problem(File::attention("").with("mask", "U8", &[2, 1, 3, 5])).mask;
+    assert_eq!(mask, Some((MaskFormat::Bytes, Broadcast([2, 1, 3, 5]))));
+    let alibi = problem(File::attention(r#""causal_offset": 1"#).with("alibi_slopes", "F32", &[4]));
+    assert_eq!((alibi.alibi, alibi.alignment), (true, Alignment::Offset(1)));
+    assert_eq!(problem(File::attention("").with("sinks", "F32", &[4])).sink, Sink::PerHead);
+    for (name, dtype) in [("F16", DType::F16), ("BF16", DType::Bf16)] {
+        let stored = File::attention("")
+            .with("q", name, &[2, 4, 3, 8])
+            .with("k", name, &[2, 2, 5, 8])
+            .with("v", name, &[2, 2, 5, 6])
+            .with("bias", name, &[5]);
+        let stored = problem(stored);
+        assert_eq!(stored.dtypes, [dtype, dtype, dtype, DType::F32]);
+        assert_eq!(stored.bias, Some((dtype, Broadcast([1, 1, 1, 5]))));
+    }
 
     let tables = File::attention(r#""causal": true"#)
         .with("kv_len", "I32", &[2])
@@ -168,38 +193,20 @@ fn temperature_and_temperature_per_head_multiply() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let rows = [2, 4, 3];
+    let gradients = File::attention("")
+        .with("sinks", "F32", &[4])
+        .with("bias", "F32", &[3, 5])
+        .with("dout", "F32", &[2, 4, 3, 6])
+        .with("dq", "F32", &[2, 4, 3, 8])
+        .with("dk", "F32", &[2, 2, 5, 8])
+        .with("dv", "F32", &[2, 2, 5, 6])
+        .with("dbias", "F32", &[3, 5])
+        .with("dsinks", "F32", &[4])
+        .with("dtemperature", "F32", &[1]);
+    let log = File { case: File::softmax("").case.replace("softmax", "log_softmax"), ..File::softmax("") };
     let cases: &[(File, &[&str])] = &[
-        (File::attention(r#""softcap": 30"#), &["softcap"]),
-        (File::attention(r#""window": {"left": 3, "right": null, "keep_first": 1}"#), &["window"]),
-        (File::attention("").with("bias", "F32", &[1, 1, 1, 5]), &["bias"]),
-        (File::attention("").with("bias", "F32", &[3, 5]), &["bias"]),
-        (File::attention("").with("mask", "U8", &[2, 1, 3, 5]), &["mask"]),
-        (File::attention("").with("alibi_slopes", "F32", &[4]), &["alibi_slopes"]),
-        (File::attention("").with("sinks", "F32", &[4]), &["sinks"]),
-        (File::attention(r#""scores": "raw""#).with("scores", "F32", &[2, 4, 3, 5]), &["scores"]),
-        (
-            File::attention("")
-                .with("q", "F16", &[2, 4, 3, 8])
-                .with("k", "F16", &[2, 2, 5, 8])
-                .with("v", "F16", &[2, 2, 5, 6])
-                .with("out", "F16", &[2, 4, 3, 6])
-                .with("lse", "F32", &rows),
-            &["f16 tensors"],
-        ),
-        (
-            File::attention("")
-                .with("sinks", "F32", &[4])
-                .with("bias", "F32", &[3, 5])
-                .with("dout", "F32", &[2, 4, 3, 6])
-                .with("dq", "F32", &[2, 4, 3, 8])
-                .with("dk", "F32", &[2, 2, 5, 8])
-                .with("dv", "F32", &[2, 2, 5, 6])
-                .with("dbias", "F32", &[3, 5])
-                .with("dsinks", "F32", &[4])
-                .with("dtemperature", "F32", &[1]),
-            &["bias", "sinks", "gradients (dout)"],
-        ),
+        (gradients, &["gradients (dout)"]),
+        (log, &["op log_softmax"]),
         (File::softmax(r#", "temperature": 0.5"#), &["op softmax"]),
     ];
     for (file, missing) in cases {
@@ -329,6 +336,10 @@ fn a_problem_survives_the_round_trip() {
         Shape { batch: 2, q_heads: 4, kv_heads: 2, seq_q: 3, seq_k: 5, head_dim_qk: 8, head_dim_v: 6 };
     let numbers = |n: u32| (0..n).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<_>>();
     let (q, k, v) = (numbers(2 * 4 * 3 * 8), numbers(2 * 2 * 5 * 8), numbers(2 * 2 * 5 * 6));
+    let (bias, quarters) = (
+        numbers(4 * 3 * 5),
+        [&q, &k, &v].map(|x| x.iter().map(|x| (x * 4.0).round() / 4.0).collect::<Vec<_>>()),
+    );
     let plain = Problem::new(shape).with_lse().with_entropy();
     let inputs = Inputs::new(&q, &k, &v);
     let problems = [
@@ -339,6 +350,36 @@ fn a_problem_survives_the_round_trip() {
         (
             plain.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerHead),
             inputs.causal_offset(&[1, -1]).kv_len(&[5, 0]).temperature(&[0.5, 1.0, 2.0, 4.0]),
+        ),
+        (
+            plain
+                .clone()
+                .softcap(5.0)
+                .window(Window { left: Some(2), right: None, keep_first: 1 })
+                .align(Alignment::Offset(1))
+                .bias(DType::F32, Broadcast([1, 4, 3, 5]))
+                .mask(MaskFormat::Bytes, Broadcast([2, 1, 1, 5]))
+                .with_alibi()
+                .sink(Sink::PerHead),
+            inputs
+                .bias(&bias)
+                .mask(&[1, 1, 0, 1, 1, 0, 0, 0, 0, 0])
+                .alibi_slopes(&[0.5, 0.25, 0.125, 0.1])
+                .sinks(&[-1.0, 0.0, 1.0, 2.0]),
+        ),
+        // Numbers that 16 bits hold.
+        (
+            plain
+                .clone()
+                .dtypes(DType::F16, DType::F16, DType::F16, DType::F32)
+                .bias(DType::F16, Broadcast([1, 1, 1, 5])),
+            Inputs::new(&quarters[0], &quarters[1], &quarters[2]).bias(&[
+                0.5,
+                -0.5,
+                f32::NEG_INFINITY,
+                1.0,
+                0.0,
+            ]),
         ),
     ];
     let tolerance = Tolerance { rtol: 2e-5, atol: 2e-6 };
@@ -353,9 +394,22 @@ fn a_problem_survives_the_round_trip() {
         assert_eq!(*work.expected(), truth);
     }
 
+    // What is said in other words: a sink of 0 is one logit of 0 for each head, bits are bytes.
+    let problem = plain.clone().sink(Sink::Zero).mask(MaskFormat::Bits, Broadcast([1, 1, 1, 5]));
+    let inputs = inputs.mask(&[0b01101]);
+    let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
+    let case = Case::new("saved", &problem, &inputs, &truth, tolerance).unwrap();
+    let work = case.work().unwrap();
+    assert_eq!((work.problem().sink, work.inputs().tables.sinks), (Sink::PerHead, Some(&[0.0f32; 4][..])));
+    assert_eq!(work.inputs().mask, Some(&[1, 0, 1, 1, 0][..]));
+    assert_eq!(reference::truth(work.problem(), &work.inputs()).unwrap().outputs(&problem), truth);
+    let inputs = Inputs::new(&q, &k, &v);
+
     let unsayable = [
         plain.clone().layouts(Layout::Bhsd, Layout::Bshd, Layout::Bhsd, Layout::Bhsd),
         plain.clone().temperature(Temperature::PerRow),
+        plain.clone().length_scale(LengthScale::Yarn { factor: 4.0 }),
+        plain.clone().dtypes(DType::F32, DType::F16, DType::F32, DType::F32),
     ];
     let taus = vec![1.0; shape.rows() as usize];
     for problem in unsayable {
@@ -364,6 +418,7 @@ fn a_problem_survives_the_round_trip() {
         let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
         let error = Case::new("saved", &problem, &inputs, &truth, tolerance).unwrap_err();
         assert!(matches!(error, CaseError::Unsayable { .. }), "{error}");
+        assert!(Case::says(&problem).is_err() && Case::says(&plain).is_ok());
     }
 }
 
@@ -418,7 +473,7 @@ fn shipped_cases_pass_or_say_what_is_missing() {
         }
     }
     // More as the library learns more, never fewer.
-    assert!(passed >= 2 * 42, "only {passed} passed");
+    assert!(passed >= 2 * 88, "only {passed} passed");
 }
 
 #[test]
@@ -448,4 +503,52 @@ fn a_wrong_expectation_fails_with_the_first_index() {
     let report = check(&truth);
     let Some(Failure::Off { output: "lse", index, .. }) = &report.failure else { panic!("{report:?}") };
     assert_eq!(*index, [0, 1, 1]);
+}
+
+/// All stages, with all options, on both sides: the float64 scores are those that the device computes.
+#[test]
+fn scores_are_compared_at_each_stage() {
+    let Some(gpu) = adapter("scores_are_compared_at_each_stage") else { return };
+    let attention = Attention::new(&gpu.device);
+    let shape =
+        Shape { batch: 2, q_heads: 4, kv_heads: 2, seq_q: 3, seq_k: 5, head_dim_qk: 8, head_dim_v: 6 };
+    let numbers = |n: u32| (0..n).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<_>>();
+    let (q, k, v) = (numbers(2 * 4 * 3 * 8), numbers(2 * 2 * 5 * 8), numbers(2 * 2 * 5 * 6));
+    let problem = Problem::new(shape)
+        .causal(Alignment::Offset(1))
+        .softcap(0.5)
+        .bias(DType::F32, Broadcast([1, 1, 3, 5]))
+        .sink(Sink::PerHead);
+    let bias = numbers(15);
+    let inputs = Inputs::new(&q, &k, &v).bias(&bias).sinks(&[-1.0, 0.0, 1.0, 2.0]);
+    let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
+    let tolerance = Tolerance { rtol: 2e-5, atol: 2e-6 };
+    let mut seen = Vec::new();
+    for stage in ScoreStage::ALL {
+        let rows = (0..2).flat_map(|b| (0..4).flat_map(move |h| (0..3).map(move |i| [b, h, i])));
+        let mut scores: Vec<f32> = rows
+            .flat_map(|row| reference::scores_at(&problem, &inputs, stage, row).unwrap())
+            .map(|x| x.value as f32)
+            .collect();
+        let check = |scores: &[f32]| {
+            let case = Case::new("scores", &problem, &inputs, &truth, tolerance).unwrap();
+            let case = case.with_scores(stage, scores).unwrap();
+            let case = Case::from_bytes(&case.to_bytes().unwrap()).unwrap();
+            assert_eq!(case.work().unwrap().scores(), Some((stage, scores)));
+            case.check_blocking(&attention, &gpu.queue, &PlanOptions::default())
+        };
+        let report = check(&scores);
+        assert!(report.passes(), "{}: {:?}", stage.name(), report.failure);
+        assert!(!seen.contains(&scores), "{} is another stage", stage.name());
+        seen.push(scores.clone());
+        scores[5] += 0.1;
+        let report = check(&scores);
+        let Some(Failure::Off { output: "scores", index, .. }) = &report.failure else {
+            panic!("{report:?}")
+        };
+        assert_eq!(*index, [0, 0, 1, 0]);
+    }
+    let case = Case::new("scores", &problem, &inputs, &truth, tolerance).unwrap();
+    let error = case.with_scores(ScoreStage::Raw, &[0.0]).unwrap_err().to_string();
+    assert!(error.contains("scores has 1") && error.contains("120"), "{error}");
 }

@@ -30,6 +30,7 @@ pub struct Work {
     sinks: Option<Vec<f32>>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
+    positions: (Alignment, Option<Vec<i32>>),
 }
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
@@ -68,13 +69,15 @@ impl Work {
         problem.alibi = alibi_slopes.is_some();
         // The format may say where positions are although nothing counts from them.
         let counts = problem.uses_positions();
-        let causal_offset = integers("causal_offset").filter(|_| counts);
+        let said = integers("causal_offset");
+        let alignment = match &said {
+            Some(_) => Alignment::PerBatch,
+            None => header.causal_offset.unwrap_or_default(),
+        };
         if counts {
-            problem.alignment = match &causal_offset {
-                Some(_) => Alignment::PerBatch,
-                None => header.causal_offset.unwrap_or_default(),
-            };
+            problem.alignment = alignment;
         }
+        let causal_offset = said.clone().filter(|_| counts);
         // Checked to be from 0 to seq_k.
         let kv_len = integers("kv_len").map(|lens| lens.into_iter().map(|n| n as u32).collect::<Vec<_>>());
         problem.kv_len = kv_len.is_some();
@@ -110,6 +113,7 @@ impl Work {
             sinks,
             expected,
             scores,
+            positions: (alignment, said),
         };
         work.inputs().check(&work.problem)?;
         Ok(work)
@@ -136,6 +140,12 @@ impl Work {
     /// The expected outputs.
     pub fn expected(&self) -> &Outputs {
         &self.expected
+    }
+
+    /// Where the case says that rows stand, with the offsets of [`Alignment::PerBatch`]: what the problem has too if anything
+    /// counts from there.
+    pub fn positions(&self) -> (Alignment, Option<&[i32]>) {
+        (self.positions.0, self.positions.1.as_deref())
     }
 
     /// The expected scores, (batch, q_heads, seq_q, seq_k), and what they are; where the case has them.

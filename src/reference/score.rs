@@ -5,6 +5,7 @@ use crate::host::Inputs;
 use crate::layout::View;
 use crate::mask::{Alignment, MaskFormat};
 use crate::problem::Problem;
+use crate::scores::ScoreStage;
 use crate::sharpness::{LengthScale, Temperature};
 
 /// A problem with its inputs, which were checked.
@@ -127,7 +128,18 @@ impl Cpu<'_> {
     }
 
     /// The scores of one row as the softmax sees them; `None` for keys that the row does not see.
-    pub(super) fn scores(&self, q: &View, k: &View, [b, h, i]: [u32; 3]) -> Vec<Option<Score>> {
+    pub(super) fn scores(&self, q: &View, k: &View, row: [u32; 3]) -> Vec<Option<Score>> {
+        self.scores_at(ScoreStage::Biased, q, k, row)
+    }
+
+    /// The scores of one row at a stage before the softmax. Before the masks every key is there.
+    pub(super) fn scores_at(
+        &self,
+        stage: ScoreStage,
+        q: &View,
+        k: &View,
+        [b, h, i]: [u32; 3],
+    ) -> Vec<Option<Score>> {
         let (problem, inputs) = (self.problem, self.inputs);
         let s = &problem.shape;
         let factor = self.row_factor([b, h, i]);
@@ -136,7 +148,8 @@ impl Cpu<'_> {
         let position = self.position(b, i);
         let score = |j| {
             let at = [b, h, i, j];
-            if !self.visible(at) {
+            let early = matches!(stage, ScoreStage::Raw | ScoreStage::Capped);
+            if !early && !self.visible(at) {
                 return None;
             }
             let (mut dot, mut size) = (0.0, 0.0);
@@ -149,11 +162,16 @@ impl Cpu<'_> {
             let mut score = dot * factor.value;
             let dims = f64::from(s.head_dim_qk.next_multiple_of(4));
             let mut error = (EPS * growth(dims + 8.0) * factor.value.abs() + factor.bound) * size;
-            if let Some(cap) = problem.softcap {
+            if let Some(cap) = problem.softcap
+                && stage != ScoreStage::Raw
+            {
                 let cap = f64::from(cap);
                 score = cap * (score / cap).tanh();
                 // tanh made of an exp2, two sums and a quotient is off by less than 10 eps; one more for the product.
                 error += 12.0 * EPS * cap;
+            }
+            if early {
+                return Some(Score { score, error });
             }
             if let Some(f) = self.mods.score {
                 // How fast the user's function grows, and a few operations of its own.

@@ -5,12 +5,22 @@ use npyz::WriterBuilder;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
 use std::collections::BTreeMap;
 use std::path::Path;
+use wgpu_attention::DType;
 
-/// An f32 tensor in C order.
+/// A tensor of numbers in C order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
     pub shape: Vec<usize>,
     pub numbers: Vec<f32>,
+    /// How the file stores them.
+    pub dtype: DType,
+}
+
+/// A tensor of yes (not 0) and no in C order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Flags {
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
 }
 
 /// The kinds of files, by extension.
@@ -37,43 +47,79 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Fail::file(path, format_args!("cannot be read: {e}")))
 }
 
+/// Numbers in a .npy file: float32, or float16.
 pub(crate) fn read_npy(path: &Path) -> Result<Array> {
     let bytes = read_bytes(path)?;
-    let bad = |e: std::io::Error| Fail::file(path, format_args!("is not a whole .npy file: {e}"));
-    if !sizes_fit(&bytes) {
-        return Err(Fail::file(path, "is not a whole .npy file: its shape is beyond 2^64 bytes"));
+    let file = NpyFile::open(path, &bytes)?;
+    let (dtype, size) = match file.descr.as_str() {
+        "'<f4'" | "'>f4'" => (DType::F32, 4),
+        "'<f2'" => (DType::F16, 2),
+        _ => return Err(file.wrong_type(path, "'<f4' (float32) or '<f2' (float16)")),
+    };
+    let shape = file.shape(path, size)?;
+    let numbers = match dtype {
+        DType::F16 => DType::F16.decode(file.data),
+        _ => npyz::NpyFile::with_header(file.header, file.data)
+            .into_vec()
+            .map_err(|e| Fail::file(path, format_args!("is not a whole .npy file: {e}")))?,
+    };
+    Ok(Array { shape, numbers, dtype })
+}
+
+/// Yes and no in a .npy file: bool, or uint8.
+pub(crate) fn read_npy_flags(path: &Path) -> Result<Flags> {
+    let bytes = read_bytes(path)?;
+    let file = NpyFile::open(path, &bytes)?;
+    if !matches!(file.descr.as_str(), "'|b1'" | "'|u1'") {
+        return Err(file.wrong_type(path, "'|b1' (bool) or '|u1' (uint8)"));
     }
-    let mut data = bytes.as_slice();
-    let header = npyz::NpyHeader::from_reader(&mut data).map_err(bad)?;
-    let descr = header.dtype().descr();
-    if !matches!(descr.as_str(), "'<f4'" | "'>f4'") {
-        return Err(Fail::file(
-            path,
-            format_args!("holds numbers of type {descr}, but expected is '<f4' (float32)"),
-        ));
-    }
-    if header.order() != npyz::Order::C {
-        return Err(Fail::file(
-            path,
-            "is in Fortran order, but expected is C order (numpy.ascontiguousarray)",
-        ));
-    }
-    let sizes = header.shape().iter().map(|&n| usize::try_from(n).ok());
-    let shape: Option<Vec<usize>> = sizes.collect();
-    let needed = |shape: &Vec<usize>| shape.iter().try_fold(4usize, |n, &size| n.checked_mul(size));
-    // Compared before any memory is taken for what the header promises.
-    match (shape.as_ref().and_then(needed), shape) {
-        (Some(needed), Some(shape)) if needed == data.len() => {
-            Ok(Array { shape, numbers: npyz::NpyFile::with_header(header, data).into_vec().map_err(bad)? })
+    Ok(Flags { shape: file.shape(path, 1)?, bytes: file.data.to_vec() })
+}
+
+/// A .npy file of which the header is read.
+struct NpyFile<'a> {
+    header: npyz::NpyHeader,
+    descr: String,
+    data: &'a [u8],
+}
+
+impl<'a> NpyFile<'a> {
+    fn open(path: &Path, bytes: &'a [u8]) -> Result<Self> {
+        if !sizes_fit(bytes) {
+            return Err(Fail::file(path, "is not a whole .npy file: its shape is beyond 2^64 bytes"));
         }
-        _ => Err(Fail::file(
-            path,
-            format_args!(
-                "has {} bytes of data, which is not what its shape {:?} needs",
-                data.len(),
-                header.shape()
-            ),
-        )),
+        let mut data = bytes;
+        let header = npyz::NpyHeader::from_reader(&mut data)
+            .map_err(|e| Fail::file(path, format_args!("is not a whole .npy file: {e}")))?;
+        if header.order() != npyz::Order::C {
+            return Err(Fail::file(
+                path,
+                "is in Fortran order, but expected is C order (numpy.ascontiguousarray)",
+            ));
+        }
+        Ok(NpyFile { descr: header.dtype().descr(), header, data })
+    }
+
+    fn wrong_type(&self, path: &Path, expected: &str) -> Fail {
+        Fail::file(path, format_args!("holds numbers of type {}, but expected is {expected}", self.descr))
+    }
+
+    /// The shape, compared with the data before any memory is taken for what the header promises.
+    fn shape(&self, path: &Path, size: usize) -> Result<Vec<usize>> {
+        let shape: Option<Vec<usize>> =
+            self.header.shape().iter().map(|&n| usize::try_from(n).ok()).collect();
+        let needed = |shape: &Vec<usize>| shape.iter().try_fold(size, |n, &size| n.checked_mul(size));
+        match (shape.as_ref().and_then(needed), shape) {
+            (Some(needed), Some(shape)) if needed == self.data.len() => Ok(shape),
+            _ => Err(Fail::file(
+                path,
+                format_args!(
+                    "has {} bytes of data, which is not what its shape {:?} needs",
+                    self.data.len(),
+                    self.header.shape()
+                ),
+            )),
+        }
     }
 }
 
@@ -131,20 +177,24 @@ impl<'a> Tensors<'a> {
                 format_args!("has no tensor {name:?}; it has {names} (choose with --names Q,K,V)"),
             ));
         };
-        if info.dtype != Dtype::F32 {
-            return Err(Fail::file(
-                path,
-                format_args!("tensor {name:?} has dtype {:?}, but expected is F32", info.dtype),
-            ));
-        }
+        let dtype = match info.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::Bf16,
+            other => {
+                return Err(Fail::file(
+                    path,
+                    format_args!("tensor {name:?} has dtype {other:?}, but expected is F32, F16 or BF16"),
+                ));
+            }
+        };
         let (start, end) = info.data_offsets;
-        let bytes = self.data.get(start..end).unwrap_or_default();
-        let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-        Ok(Array { shape: info.shape.clone(), numbers })
+        let numbers = dtype.decode(self.data.get(start..end).unwrap_or_default());
+        Ok(Array { shape: info.shape.clone(), numbers, dtype })
     }
 }
 
-/// The contents of a .npy file.
+/// The contents of a .npy file, in f32.
 pub(crate) fn npy(array: &Array) -> Result<Vec<u8>> {
     let shape: Vec<u64> = array.shape.iter().map(|&n| n as u64).collect();
     let mut bytes = Vec::new();
@@ -157,7 +207,7 @@ pub(crate) fn npy(array: &Array) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The contents of a .safetensors file.
+/// The contents of a .safetensors file, in f32.
 pub(crate) fn safetensors(arrays: &BTreeMap<&str, Array>) -> Result<Vec<u8>> {
     let fail = |e: safetensors::SafeTensorError| Fail::usage(format!("cannot make a safetensors file: {e}"));
     let bytes: Vec<(&str, &Array, Vec<u8>)> = arrays

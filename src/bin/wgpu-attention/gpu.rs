@@ -27,6 +27,15 @@ pub(crate) enum KernelArg {
     Naive,
 }
 
+impl From<KernelArg> for Kernel {
+    fn from(arg: KernelArg) -> Self {
+        match arg {
+            KernelArg::Tiled => Kernel::Tiled,
+            KernelArg::Naive => Kernel::Naive,
+        }
+    }
+}
+
 /// An open device with attention on it.
 #[derive(Debug)]
 pub(crate) struct Gpu {
@@ -44,11 +53,7 @@ impl GpuArgs {
     }
 
     pub(crate) fn plan_options(&self) -> PlanOptions {
-        match self.kernel {
-            None => PlanOptions::default(),
-            Some(KernelArg::Tiled) => PlanOptions::kernel(Kernel::Tiled),
-            Some(KernelArg::Naive) => PlanOptions::kernel(Kernel::Naive),
-        }
+        self.kernel.map_or_else(PlanOptions::default, |kernel| PlanOptions::kernel(kernel.into()))
     }
 }
 

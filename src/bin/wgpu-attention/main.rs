@@ -1,4 +1,4 @@
-//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, see it work.
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,6 +13,8 @@ mod info;
 mod output;
 mod page;
 mod run;
+mod validate;
+mod work;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -31,8 +33,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done and right, 1 a result is wrong or t
 #[derive(Debug, Subcommand)]
 enum Command {
     Info(info::Args),
-    Run(run::Args),
+    Run(Box<run::Args>),
     Check(check::Args),
+    Validate(validate::Args),
     Demo(demo::Args),
 }
 
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::main(args, &mut out),
         Command::Run(args) => run::main(args, &mut out),
         Command::Check(args) => check::main(args, &mut out),
+        Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),
     };
     match result {

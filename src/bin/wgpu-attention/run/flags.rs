@@ -1,0 +1,218 @@
+//! What the words on the command line mean.
+
+use crate::arrays;
+use crate::fail::{Fail, Result};
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use wgpu_attention::{Alignment, DType, LengthScale, Scale, ScoreStage, Window};
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LayoutArg {
+    /// (batch, heads, seq, head_dim)
+    Bhsd,
+    /// (batch, seq, heads, head_dim)
+    Bshd,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum DTypeArg {
+    /// 32-bit floats
+    F32,
+    /// 16-bit floats, IEEE
+    F16,
+    /// The upper half of a 32-bit float
+    Bf16,
+}
+
+impl From<DTypeArg> for DType {
+    fn from(arg: DTypeArg) -> Self {
+        match arg {
+            DTypeArg::F32 => DType::F32,
+            DTypeArg::F16 => DType::F16,
+            DTypeArg::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum StageArg {
+    /// q.k times scale over temperature
+    Raw,
+    /// After the soft cap
+    Capped,
+    /// After bias, ALiBi and masks, -inf where masked
+    Biased,
+    /// After the softmax: the attention weights
+    Probs,
+}
+
+impl From<StageArg> for ScoreStage {
+    fn from(arg: StageArg) -> Self {
+        match arg {
+            StageArg::Raw => ScoreStage::Raw,
+            StageArg::Capped => ScoreStage::Capped,
+            StageArg::Biased => ScoreStage::Biased,
+            StageArg::Probs => ScoreStage::Probs,
+        }
+    }
+}
+
+/// Where positions are: for all, or for each batch.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum AlignArg {
+    All(Alignment),
+    PerBatch(Vec<i32>),
+}
+
+/// Numbers on the command line, or in a .npy file with one axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Numbers {
+    List(Vec<f32>),
+    File(PathBuf),
+}
+
+impl Numbers {
+    pub(crate) fn read(&self) -> Result<Vec<f32>> {
+        match self {
+            Numbers::List(list) => Ok(list.clone()),
+            Numbers::File(path) => one_axis(path),
+        }
+    }
+}
+
+fn one_axis(path: &Path) -> Result<Vec<f32>> {
+    let array = arrays::read_npy(path)?;
+    if array.shape.len() != 1 {
+        return Err(Fail::file(path, format_args!("has shape {:?}, but expected is (q_heads)", array.shape)));
+    }
+    Ok(array.numbers)
+}
+
+pub(crate) fn numbers(text: &str) -> Result<Numbers, String> {
+    if text.ends_with(".npy") {
+        return Ok(Numbers::File(text.into()));
+    }
+    list(text)
+        .map(Numbers::List)
+        .ok_or_else(|| "expected are numbers with commas between, or a .npy file".to_owned())
+}
+
+/// `--alibi` with a value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum AlibiArg {
+    Standard,
+    Slopes(Numbers),
+}
+
+pub(crate) fn alibi(text: &str) -> Result<AlibiArg, String> {
+    if text == "standard" { Ok(AlibiArg::Standard) } else { numbers(text).map(AlibiArg::Slopes) }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum SinksArg {
+    Zero,
+    Logits(Numbers),
+}
+
+pub(crate) fn sinks(text: &str) -> Result<SinksArg, String> {
+    match text {
+        "zero" => Ok(SinksArg::Zero),
+        _ => numbers(text).map(SinksArg::Logits).map_err(|e| format!("{e}, or `zero`")),
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum LengthArg {
+    Ssmax(Numbers),
+    Number(LengthScale),
+}
+
+pub(crate) fn length_scale(text: &str) -> Result<LengthArg, String> {
+    let known = "expected is ssmax=LIST, ssmax=FILE.npy, logn=TRAIN_LEN, llama4=COEF,FLOOR or yarn=FACTOR";
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    let number = match name {
+        "ssmax" => return numbers(value).map(LengthArg::Ssmax).map_err(|e| format!("ssmax: {e}")),
+        "logn" => parse(value).map(|train_len| LengthScale::LogTrainLen { train_len }),
+        "llama4" => value
+            .split_once(',')
+            .and_then(|(coef, floor)| Some(LengthScale::Llama4 { coef: parse(coef)?, floor: parse(floor)? })),
+        "yarn" => parse(value).map(|factor| LengthScale::Yarn { factor }),
+        _ => None,
+    };
+    number.map(LengthArg::Number).ok_or_else(|| known.to_owned())
+}
+
+pub(crate) fn window(text: &str) -> Result<Window, String> {
+    let side = |text: &str| match text.trim() {
+        "-" | "none" => Some(None),
+        number => parse(number).map(Some),
+    };
+    let parts: Vec<_> = text.split(',').collect();
+    let window = match *parts {
+        [left, right] => side(left).zip(side(right)).map(|(left, right)| (left, right, Some(0))),
+        [left, right, keep] => side(left).zip(side(right)).map(|(left, right)| (left, right, parse(keep))),
+        _ => None,
+    };
+    match window {
+        Some((left, right, Some(keep_first))) => Ok(Window { left, right, keep_first }),
+        _ => {
+            Err("expected is LEFT,RIGHT or LEFT,RIGHT,KEEP_FIRST: numbers from 0; `-` or `none` for no limit"
+                .to_owned())
+        }
+    }
+}
+
+pub(crate) fn scale(text: &str) -> Result<Scale, String> {
+    let number = |text: &str| parse::<f32>(text).filter(|x| x.is_finite());
+    match text.strip_suffix("/d") {
+        _ if text == "rsqrt" => Some(Scale::RsqrtHeadDim),
+        Some(numerator) => number(numerator).map(|numerator| Scale::PerHeadDim { numerator }),
+        None => number(text).map(Scale::Value),
+    }
+    .ok_or_else(|| "expected is a number, `rsqrt`, or a number and `/d`".to_owned())
+}
+
+pub(crate) fn align(text: &str) -> Result<AlignArg, String> {
+    match (text, list(text).as_deref()) {
+        ("bottom-right", _) => Ok(AlignArg::All(Alignment::BottomRight)),
+        ("top-left", _) => Ok(AlignArg::All(Alignment::TopLeft)),
+        (_, Some(&[one])) => Ok(AlignArg::All(Alignment::Offset(one))),
+        (_, Some(many)) => Ok(AlignArg::PerBatch(many.to_vec())),
+        _ => Err("expected is `bottom-right`, `top-left`, an integer, or one for each batch".to_owned()),
+    }
+}
+
+fn list<T: FromStr>(text: &str) -> Option<Vec<T>> {
+    text.split(',').map(parse).collect()
+}
+
+fn parse<T: FromStr>(text: &str) -> Option<T> {
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows() {
+        assert_eq!(window("3,0"), Ok(Window { left: Some(3), right: Some(0), keep_first: 0 }));
+        assert_eq!(window("-,none,4"), Ok(Window { left: None, right: None, keep_first: 4 }));
+        for bad in ["", "3", "-1,0", "1,2,-", "1,2,3,4", "a,b"] {
+            assert!(window(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn length_scales() {
+        let number = |text| length_scale(text);
+        assert_eq!(number("logn=512"), Ok(LengthArg::Number(LengthScale::LogTrainLen { train_len: 512 })));
+        let llama = LengthScale::Llama4 { coef: 0.1, floor: 8192 };
+        assert_eq!(number("llama4=0.1,8192"), Ok(LengthArg::Number(llama)));
+        assert_eq!(number("ssmax=0.4,1"), Ok(LengthArg::Ssmax(Numbers::List(vec![0.4, 1.0]))));
+        for bad in ["", "logn", "logn=x", "llama4=1", "ssmax=", "linear=3"] {
+            assert!(length_scale(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! From files to a problem with its inputs.
+
+use super::{Args, flags::LayoutArg};
+use crate::arrays::{self, Array, Kind, Tensors};
+use crate::fail::{Fail, Result};
+use crate::work::Work;
+use std::path::Path;
+use wgpu_attention::case::Case;
+use wgpu_attention::{Alignment, Broadcast, Layout, Problem, Shape};
+
+/// What the files hold.
+pub(super) struct Loaded {
+    pub work: Work,
+    /// Axes of the tensors in the files; out gets as many.
+    pub axes: usize,
+    pub name: String,
+    /// Where a case says that rows stand, for flags that make something count from there.
+    pub positions: (Alignment, Option<Vec<i32>>),
+    /// Texts of the keys, in one list or one for each batch.
+    pub tokens: Vec<Vec<String>>,
+}
+
+pub(super) fn load(args: &Args) -> Result<Loaded> {
+    let [q_name, k_name, v_name] = args.names.as_slice() else {
+        return Err(Fail::usage(format!(
+            "--names has {} names, but expected are 3: Q,K,V",
+            args.names.len()
+        )));
+    };
+    let arrays = match args.files.as_slice() {
+        [one] => {
+            if Kind::of(one)? != Kind::Safetensors {
+                return Err(Fail::file(
+                    one,
+                    "is one .npy file, but expected are three (q, k, v), or one .safetensors",
+                ));
+            }
+            let bytes = arrays::read_bytes(one)?;
+            let tensors = Tensors::read(one, &bytes)?;
+            if tensors.is_case() {
+                return from_case(one, args.layout.is_some());
+            }
+            [tensors.get(one, q_name)?, tensors.get(one, k_name)?, tensors.get(one, v_name)?]
+        }
+        [q, k, v] => {
+            for path in [q, k, v] {
+                if Kind::of(path)? != Kind::Npy {
+                    return Err(Fail::file(
+                        path,
+                        "expected are three .npy files, or one .safetensors file alone",
+                    ));
+                }
+            }
+            [arrays::read_npy(q)?, arrays::read_npy(k)?, arrays::read_npy(v)?]
+        }
+        _ => {
+            return Err(Fail::usage(
+                "2 files were given, but expected are three .npy files or one .safetensors",
+            ));
+        }
+    };
+    from_arrays(arrays, matches!(args.layout, Some(LayoutArg::Bshd)))
+}
+
+fn from_case(path: &Path, layout: bool) -> Result<Loaded> {
+    let case = Case::read(path)?;
+    if layout {
+        return Err(Fail::file(path, "is a case file, which says its layout itself: leave out --layout"));
+    }
+    let Some(work) = case.work() else {
+        let missing = case.missing().join(", ");
+        return Err(Fail::file(path, format_args!("needs what this version cannot do: {missing}")));
+    };
+    let (alignment, offsets) = work.positions();
+    let batches = 0..work.problem().shape.batch as usize;
+    let mut tokens: Vec<_> = batches.filter_map(|b| case.tokens(b).map(<[_]>::to_vec)).collect();
+    // One list for all comes back once for each batch.
+    tokens.dedup();
+    Ok(Loaded {
+        work: Work::of(work.problem(), &work.inputs()),
+        axes: 4,
+        name: case.name().to_owned(),
+        positions: (alignment, offsets.map(<[_]>::to_vec)),
+        tokens,
+    })
+}
+
+fn from_arrays([q, k, v]: [Array; 3], bshd: bool) -> Result<Loaded> {
+    let axes = q.shape.len();
+    let order = if bshd { "(batch, seq, heads, head_dim)" } else { "(batch, heads, seq, head_dim)" };
+    for (name, array) in [("q", &q), ("k", &k), ("v", &v)] {
+        let enough = if bshd { 3 } else { 2 };
+        if !(enough..=4).contains(&array.shape.len()) {
+            return Err(Fail::usage(format!(
+                "{name} has shape {:?}, but expected is {order}, where the first axes may be left out",
+                array.shape
+            )));
+        }
+        if array.shape.len() != axes {
+            return Err(Fail::usage(format!("{name} has {} axes, but q has {axes}", array.shape.len())));
+        }
+    }
+    let sizes = |name: &str, array: &Array| -> Result<[u32; 4]> {
+        let [b, x, y, d] = last_axes(&array.shape).ok_or_else(|| {
+            Fail::usage(format!("{name} has shape {:?}, beyond 2^32 in an axis", array.shape))
+        })?;
+        Ok(if bshd { [b, y, x, d] } else { [b, x, y, d] })
+    };
+    let [batch, q_heads, seq_q, head_dim_qk] = sizes("q", &q)?;
+    let [k_batch, kv_heads, seq_k, k_dim] = sizes("k", &k)?;
+    let [v_batch, v_heads, v_seq, head_dim_v] = sizes("v", &v)?;
+    let shapes = format!("q {:?}, k {:?}, v {:?}", q.shape, k.shape, v.shape);
+    for (name, got, rule, expected) in [
+        ("the batch of k", k_batch, "that of q", batch),
+        ("the batch of v", v_batch, "that of q", batch),
+        ("the head dim of k", k_dim, "that of q", head_dim_qk),
+        ("the heads of v", v_heads, "those of k", kv_heads),
+        ("the length of v", v_seq, "that of k", seq_k),
+    ] {
+        if got != expected {
+            return Err(Fail::usage(format!(
+                "shapes do not fit: {name}: {got}, but expected is {rule}: {expected}; found as {order}: {shapes}"
+            )));
+        }
+    }
+    let shape = Shape { batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v };
+    let layout = if bshd { Layout::Bshd } else { Layout::Bhsd };
+    let mut problem = Problem::new(shape).layout(layout);
+    (problem.dtypes[0], problem.dtypes[1], problem.dtypes[2]) = (q.dtype, k.dtype, v.dtype);
+    let work = Work::new(problem, [q.numbers, k.numbers, v.numbers]);
+    let positions = (Alignment::default(), None);
+    Ok(Loaded { work, axes, name: "saved".to_owned(), positions, tokens: Vec::new() })
+}
+
+/// Sizes of up to four axes, counted from the last as numpy does.
+fn last_axes(shape: &[usize]) -> Option<[u32; 4]> {
+    let mut sizes = [1u32; 4];
+    for (size, &n) in sizes.iter_mut().rev().zip(shape.iter().rev()) {
+        *size = u32::try_from(n).ok()?;
+    }
+    (shape.len() <= 4).then_some(sizes)
+}
+
+/// Sizes of a dense input that broadcasts to (batch, q_heads, seq_q, seq_k).
+pub(super) fn broadcast(path: &Path, shape: &[usize], problem: &Problem) -> Result<Broadcast> {
+    let s = &problem.shape;
+    let full = [s.batch, s.q_heads, s.seq_q, s.seq_k];
+    match last_axes(shape) {
+        Some(sizes) if sizes.iter().zip(full).all(|(&n, full)| n == full || n == 1) => Ok(Broadcast(sizes)),
+        _ => Err(Fail::file(
+            path,
+            format_args!(
+                "has shape {shape:?}, but expected is one that broadcasts to (batch, q_heads, seq_q, seq_k) = {full:?}"
+            ),
+        )),
+    }
+}
+
+/// One number for each row, (batch, q_heads, seq_q), where the first axes may be left out if they are 1.
+pub(super) fn per_row(path: &Path, problem: &Problem) -> Result<Vec<f32>> {
+    let array = arrays::read_npy(path)?;
+    let s = &problem.shape;
+    let full = [1, s.batch, s.q_heads, s.seq_q];
+    if array.shape.len() > 3 || last_axes(&array.shape) != Some(full) {
+        return Err(Fail::file(
+            path,
+            format_args!(
+                "has shape {:?}, but expected is (batch, q_heads, seq_q) = {:?}",
+                array.shape,
+                &full[1..]
+            ),
+        ));
+    }
+    Ok(array.numbers)
+}

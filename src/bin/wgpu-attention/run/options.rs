@@ -1,0 +1,134 @@
+//! The flags, put over what the files said.
+
+use super::Args;
+use super::flags::{AlibiArg, AlignArg, LengthArg, SinksArg};
+use super::inputs::{self, Loaded};
+use crate::arrays;
+use crate::fail::{Fail, Result};
+use crate::work::{Work, uses_positions};
+use wgpu_attention::{Alignment, LengthScale, MaskFormat, Problem, Scale, Sink, Temperature, alibi_slopes};
+
+impl Args {
+    pub(super) fn apply(&self, loaded: &mut Loaded) -> Result<()> {
+        let work = &mut loaded.work;
+        self.apply_storage(&mut work.problem);
+        self.apply_sharpness(work)?;
+        self.apply_masks(work)?;
+        self.apply_scores(work)?;
+        match self.causal.as_ref().or(self.align.as_ref()) {
+            Some(AlignArg::All(alignment)) => {
+                (work.problem.alignment, work.causal_offset) = (*alignment, None);
+            }
+            Some(AlignArg::PerBatch(offsets)) => {
+                (work.problem.alignment, work.causal_offset) = (Alignment::PerBatch, Some(offsets.clone()));
+            }
+            None if uses_positions(&work.problem) => {
+                (work.problem.alignment, work.causal_offset) = loaded.positions.clone();
+            }
+            None => {}
+        }
+        let stats = &mut work.problem.stats;
+        (stats.lse, stats.entropy, stats.row_max) = (self.lse, self.entropy, self.row_max);
+        Ok(())
+    }
+
+    fn apply_storage(&self, problem: &mut Problem) {
+        let [q, k, v, out] = &mut problem.dtypes;
+        if let Some(dtype) = self.dtype {
+            (*q, *k, *v) = (dtype.into(), dtype.into(), dtype.into());
+        }
+        if let Some(dtype) = self.out_dtype {
+            *out = dtype.into();
+        }
+    }
+
+    fn apply_sharpness(&self, work: &mut Work) -> Result<()> {
+        let problem = &mut work.problem;
+        if let Some(scale) = self.scale {
+            problem.scale = scale;
+        }
+        if let Some(tau) = self.temperature
+            && !(tau.is_finite() && tau > 0.0)
+        {
+            return Err(Fail::usage(format!("--temperature is {tau}, but expected is a number above 0")));
+        }
+        let number = match problem.temperature {
+            Temperature::Value(tau) => Some(self.temperature.unwrap_or(tau)),
+            _ => self.temperature,
+        };
+        if let Some(list) = &self.temperature_per_head {
+            work.temperature = Some(list.read()?);
+            problem.temperature = Temperature::PerHead;
+        }
+        if let Some(path) = &self.temperature_per_row {
+            work.temperature = Some(inputs::per_row(path, problem)?);
+            problem.temperature = Temperature::PerRow;
+        }
+        match (problem.temperature, number) {
+            (Temperature::Value(_), Some(tau)) => problem.temperature = Temperature::Value(tau),
+            // A problem has one temperature; the number beside a table goes into the scale.
+            (_, Some(tau)) => divide_scale(problem, tau),
+            (_, None) => {}
+        }
+        match &self.length_scale {
+            None => {}
+            Some(LengthArg::Number(scale)) => (problem.length_scale, work.ssmax) = (*scale, None),
+            Some(LengthArg::Ssmax(list)) => {
+                (problem.length_scale, work.ssmax) = (LengthScale::Ssmax, Some(list.read()?));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_masks(&self, work: &mut Work) -> Result<()> {
+        let problem = &mut work.problem;
+        problem.causal |= self.causal.is_some();
+        if let Some(window) = self.window {
+            problem.window = Some(window);
+        }
+        if let Some(lens) = &self.kv_len {
+            problem.kv_len = true;
+            work.kv_len = Some(lens.clone());
+        }
+        if let Some(path) = &self.mask {
+            let mask = arrays::read_npy_flags(path)?;
+            problem.mask = Some((MaskFormat::Bytes, inputs::broadcast(path, &mask.shape, problem)?));
+            work.mask = Some(mask.bytes);
+        }
+        Ok(())
+    }
+
+    fn apply_scores(&self, work: &mut Work) -> Result<()> {
+        let problem = &mut work.problem;
+        if let Some(cap) = self.softcap {
+            problem.softcap = Some(cap);
+        }
+        if let Some(path) = &self.bias {
+            let bias = arrays::read_npy(path)?;
+            problem.bias = Some((bias.dtype, inputs::broadcast(path, &bias.shape, problem)?));
+            work.bias = Some(bias.numbers);
+        }
+        if let Some(alibi) = &self.alibi {
+            problem.alibi = true;
+            work.alibi_slopes = Some(match alibi {
+                AlibiArg::Standard => alibi_slopes(problem.shape.q_heads),
+                AlibiArg::Slopes(list) => list.read()?,
+            });
+        }
+        match &self.sinks {
+            None => {}
+            Some(SinksArg::Zero) => (problem.sink, work.sinks) = (Sink::Zero, None),
+            Some(SinksArg::Logits(list)) => {
+                (problem.sink, work.sinks) = (Sink::PerHead, Some(list.read()?));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn divide_scale(problem: &mut Problem, tau: f32) {
+    if tau != 1.0 {
+        let scale = problem.scale.value(problem.shape.head_dim_qk) / f64::from(tau);
+        problem.scale = Scale::Value(scale as f32);
+    }
+}

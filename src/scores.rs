@@ -145,11 +145,14 @@ impl Attention {
 impl<'a> Head<'a> {
     fn new(problem: &Problem, inputs: &Inputs<'a>, [b, h]: [u32; 2], rows: Range<u32>) -> Result<Self> {
         let s = &problem.shape;
-        let last = rows.end.saturating_sub(1).max(rows.start);
-        for (field, at, size) in [("batch", b, s.batch), ("head", h, s.q_heads), ("row", last, s.seq_q)] {
-            if at >= size && !(field == "row" && rows.is_empty()) {
+        for (field, at, size) in [("batch", b, s.batch), ("head", h, s.q_heads)] {
+            if at >= size {
                 return Err(Error::value(field, at, "within the problem's shape"));
             }
+        }
+        if rows.start > rows.end || rows.end > s.seq_q {
+            let rows = format!("{}..{}", rows.start, rows.end);
+            return Err(Error::value("rows", rows, "a range within the problem's shape"));
         }
         let mut one =
             Problem::new(Shape { batch: 1, q_heads: 1, kv_heads: 1, seq_q: rows.len() as u32, ..*s });

@@ -1,8 +1,8 @@
 //! The user's own score and mask functions, in WGSL, as FlexAttention has them in Python.
 //!
 //! The text is parsed and type-checked on its own, before it meets a kernel: it can use nothing but WGSL and the two functions
-//! that read its parameters, and errors point into it. Then what it declares is given the prefix `user_`, so that
-//! no name of it can meet one of the kernel's.
+//! that read its parameters, and errors point into it. Then what it declares is given a prefix of its own, so that
+//! no name of it can meet one of the kernel's or of the other function's.
 
 #[cfg(feature = "user-code")]
 use crate::error::{Error, Result};
@@ -74,7 +74,7 @@ impl UserCode {
     }
 
     fn new(which: &'static str, text: &str, signature: &'static str, types: &str) -> Result<Self> {
-        let module = parse(which, text)?;
+        let (module, info) = parse(which, text)?;
         let refuse = |message: String| Error::UserCode { which, line: 1, column: 1, message };
         let found = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some(which));
         let Some((_, function)) = found else {
@@ -92,6 +92,17 @@ impl UserCode {
         if got != types {
             return Err(refuse(format!("its {which} must be `{signature}`")));
         }
+        for (handle, _) in module.functions.iter() {
+            let function = &info[handle];
+            if !function.available_stages.contains(naga::valid::ShaderStages::COMPUTE)
+                || !function.uniformity.requirements.is_empty()
+            {
+                return Err(refuse(
+                    "it calls a built-in function that works only in fragment shaders or where all threads come by"
+                        .to_owned(),
+                ));
+            }
+        }
         for (what, is_there) in [
             ("an entry point", !module.entry_points.is_empty()),
             ("a variable at module scope", !module.global_variables.is_empty()),
@@ -103,7 +114,7 @@ impl UserCode {
                 )));
             }
         }
-        let renamed = rename(text);
+        let renamed = rename(which, text);
         // Renaming keeps the meaning; where it did not (a member with the name of a function), say so now.
         parse(which, &renamed)
             .map_err(|e| refuse(format!("a name at module scope is also the name of a member ({e})")))?;
@@ -112,7 +123,7 @@ impl UserCode {
 }
 
 #[cfg(feature = "user-code")]
-fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
+fn parse(which: &'static str, text: &str) -> Result<(naga::Module, naga::valid::ModuleInfo)> {
     let source = format!("{PRELUDE}\n{text}");
     let error = |location: Option<naga::SourceLocation>, message: String| {
         let (line, column) =
@@ -124,7 +135,7 @@ fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
     let mut validator =
         naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty());
     match validator.validate(&module) {
-        Ok(_) => Ok(module),
+        Ok(info) => Ok((module, info)),
         Err(e) => {
             let inner: &dyn std::error::Error = e.as_inner();
             let message = std::iter::successors(Some(inner), |e| e.source()).map(ToString::to_string);
@@ -134,9 +145,10 @@ fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
     }
 }
 
-/// Gives everything that a text declares at module scope the prefix `user_`.
+/// Gives everything that a text declares at module scope a prefix: `user_` the function that the kernel calls, and
+/// `user_in_score_mod_` or `user_in_mask_mod_` all else.
 #[cfg(feature = "user-code")]
-fn rename(text: &str) -> String {
+fn rename(which: &str, text: &str) -> String {
     let tokens = tokens(text);
     let mut depth = 0i32;
     let mut declared = std::collections::BTreeSet::new();
@@ -159,6 +171,11 @@ fn rename(text: &str) -> String {
     for &token in &tokens {
         if declared.contains(token) && before != "." {
             out.push_str("user_");
+            if token != which {
+                out.push_str("in_");
+                out.push_str(which);
+                out.push('_');
+            }
         }
         out.push_str(token);
         if !is_space(token) {
@@ -170,7 +187,7 @@ fn rename(text: &str) -> String {
 
 #[cfg(feature = "user-code")]
 fn is_space(token: &str) -> bool {
-    token.starts_with("//") || token.starts_with("/*") || token.chars().all(char::is_whitespace)
+    token.starts_with("//") || token.starts_with("/*") || token.chars().all(is_blank)
 }
 
 /// Splits WGSL into words, comments, white space and single characters; joined, they are the text again.
@@ -181,13 +198,13 @@ fn tokens(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let len = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
+            rest.find(ends_line).unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             comment(rest)
         } else if word(first) {
             rest.find(|c| !word(c)).unwrap_or(rest.len())
-        } else if first.is_whitespace() {
-            rest.find(|c: char| !c.is_whitespace()).unwrap_or(rest.len())
+        } else if is_blank(first) {
+            rest.find(|c| !is_blank(c)).unwrap_or(rest.len())
         } else {
             first.len_utf8()
         };
@@ -196,6 +213,18 @@ fn tokens(text: &str) -> Vec<&str> {
         rest = after;
     }
     tokens
+}
+
+/// WGSL's white space: more than Unicode's, which lacks the two marks of direction.
+#[cfg(feature = "user-code")]
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{200e}' | '\u{200f}')
+}
+
+/// WGSL's line breaks, at which a comment ends.
+#[cfg(feature = "user-code")]
+fn ends_line(c: char) -> bool {
+    matches!(c, '\u{a}'..='\u{d}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 /// Length of a block comment, which may hold others.
@@ -232,9 +261,9 @@ mod tests {
         );
         let code = UserCode::mask_mod(&text).unwrap();
         for expected in [
-            "const user_near",
-            "user_helper(p: user_P)",
-            "p.far < user_near",
+            "const user_in_mask_mod_near",
+            "user_in_mask_mod_helper(p: user_in_mask_mod_P)",
+            "p.far < user_in_mask_mod_near",
             "fn user_mask_mod",
             "// near",
             "/* near */",

@@ -164,7 +164,8 @@ impl Cpu<'_> {
                 error =
                     (above - score).abs().max((score - below).abs()) + 32.0 * EPS * (before + score.abs());
             }
-            let added = [self.bias(at).clamp(-MAX_BIAS, MAX_BIAS), -slope * (position - i64::from(j)).abs() as f64];
+            let added =
+                [self.bias(at).clamp(-MAX_BIAS, MAX_BIAS), -slope * (position - i64::from(j)).abs() as f64];
             for term in added {
                 score += term;
                 error += EPS * (3.0 * term.abs() + score.abs());

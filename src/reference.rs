@@ -196,7 +196,8 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
     let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
     let lse = max + sum.ln();
-    let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - lse).exp()).collect();
+    // Not exp(s - lse): next to a maximum of 1e38 the logarithm of the sum is lost.
+    let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - max).exp() / sum).collect();
     let entropy: f64 = p.iter().map(|&p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
 
     // Relative error of each weight, as the module's head says.
@@ -208,8 +209,9 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
         score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
     };
     let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
-    let sink_error = sink
-        .map_or(0.0, |score| (score - lse).exp() * error(Score { score, error: 2.0 * EPS * score.abs() }));
+    let sink_error = sink.map_or(0.0, |score| {
+        (score - max).exp() / sum * error(Score { score, error: 2.0 * EPS * score.abs() })
+    });
     let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum::<f64>() + sink_error;
     // First-order terms hold while errors are small; beyond that they compound.
     let compound = errors.iter().zip(&p).fold(0.0f64, |m, (e, p)| m.max(e * p.min(1.0))).exp();

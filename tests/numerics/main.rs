@@ -6,6 +6,7 @@ mod common;
 
 mod adversarial;
 mod causal;
+mod dense;
 mod empty;
 mod heads;
 mod layouts;
@@ -17,3 +18,4 @@ mod sharpness;
 mod slicing;
 mod stats;
 mod tiles;
+mod windows;

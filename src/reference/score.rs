@@ -151,9 +151,11 @@ impl Cpu<'_> {
             let mut error = (EPS * growth(dims + 8.0) * factor.value.abs() + factor.bound) * size;
             if let Some(cap) = problem.softcap {
                 let cap = f64::from(cap);
-                score = cap * (score / cap).tanh();
-                // tanh made of an exp2, two sums and a quotient is off by less than 10 eps; one more for the product.
-                error += 12.0 * EPS * cap;
+                let x = score / cap;
+                score = cap * x.tanh();
+                // Near 0 a series, good to some eps of itself. Elsewhere an exp2, two sums and a quotient, off by less than
+                // 10 eps, and one more for the product.
+                error += 12.0 * EPS * if x.abs() < 0.249 { score.abs() } else { cap };
             }
             if let Some(f) = self.mods.score {
                 // How fast the user's function grows, and a few operations of its own.

@@ -13,6 +13,7 @@ mod layouts;
 mod leaks;
 mod lengths;
 mod one_shot;
+mod scores;
 mod shapes;
 mod sharpness;
 mod slicing;

@@ -74,8 +74,13 @@ impl UserCode {
     }
 
     fn new(which: &'static str, text: &str, signature: &'static str, types: &str) -> Result<Self> {
-        let (module, info) = parse(which, text)?;
         let refuse = |message: String| Error::UserCode { which, line: 1, column: 1, message };
+        if is_too_deep(text) {
+            return Err(refuse(format!(
+                "a statement has more than {MAX_OPERATORS} operators, or the text more than {MAX_ELSE} times `else`"
+            )));
+        }
+        let (module, info) = parse(which, text)?;
         let found = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some(which));
         let Some((_, function)) = found else {
             return Err(refuse(format!("it has no `{signature}`")));
@@ -143,6 +148,27 @@ fn parse(which: &'static str, text: &str) -> Result<(naga::Module, naga::valid::
             Err(error(e.location(&source), message))
         }
     }
+}
+
+/// Operators in one statement, and uses of `else`: compilers of WGSL, naga among them, go one call deeper for each of a chain of these,
+/// until their stack is full.
+#[cfg(feature = "user-code")]
+const MAX_OPERATORS: usize = 500;
+#[cfg(feature = "user-code")]
+const MAX_ELSE: usize = 200;
+
+#[cfg(feature = "user-code")]
+fn is_too_deep(text: &str) -> bool {
+    let (mut operators, mut elses) = (0, 0);
+    tokens(text).into_iter().any(|token| {
+        match token {
+            ";" | "{" | "}" => operators = 0,
+            "else" => elses += 1,
+            "+" | "-" | "*" | "/" | "%" | "!" | "~" | "&" | "|" | "^" | "<" | ">" | "=" => operators += 1,
+            _ => {}
+        }
+        operators > MAX_OPERATORS || elses > MAX_ELSE
+    })
 }
 
 /// Gives everything that a text declares at module scope a prefix: `user_` the function that the kernel calls, and

@@ -7,7 +7,7 @@
 const LOG2_E = 1.4426950408889634;
 const LN_2 = 0.6931471805599453;
 
-// Bias beyond this is cut off, so that a "very negative" finite number, as some programs use for -inf, cannot overflow.
+// Bias and sinks beyond this are cut off, so that a "very negative" finite number, as some programs use for -inf, cannot overflow.
 const MAX_BIAS = 1.0e38;
 
 // cap * tanh(x), in the form that loses least: near 0, where most scores are, the Taylor series of tanh, whose first term left out is

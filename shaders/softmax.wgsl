@@ -68,7 +68,7 @@ fn totals(state: State, h: u32) -> Totals {
     if (SINK) {
         var sink = 0.0;
         if (SINK_PER_HEAD) {
-            sink = table_f32(params.sinks + params.first_head + h) * LOG2_E;
+            sink = clamp(table_f32(params.sinks + params.first_head + h), -MAX_BIAS, MAX_BIAS) * LOG2_E;
         }
         let m = max(state.m, vec4<f32>(sink));
         let keys = rebase(state, m, shift(state, m));

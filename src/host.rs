@@ -113,7 +113,10 @@ impl<'a> Inputs<'a> {
             problem.bias.is_some().then_some(extent(Tensor::Bias)?),
             ("Problem::bias", "ask for it with Problem::bias"),
         )?;
-        let mask_bytes = (extent(Tensor::Mask)? * u64::from(problem.bits(Tensor::Mask))).div_ceil(8);
+        let mask_bytes = match problem.bits(Tensor::Mask) {
+            1 => extent(Tensor::Mask)?.div_ceil(8),
+            _ => extent(Tensor::Mask)?,
+        };
         tables::present(
             "mask",
             self.mask.map(<[u8]>::len),

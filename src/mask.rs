@@ -23,7 +23,7 @@ pub enum Alignment {
     BottomRight,
     /// `offset = 0`: the first query sees the first key. PyTorch's SDPA, JAX, ONNX without a cache.
     TopLeft,
-    /// Any offset, negative too.
+    /// Any offset, negative too. Cut off at -2^30 and 2^30 - 1, beyond which no sequence reaches.
     Offset(i32),
     /// One offset for each batch, from the table `causal_offset` (batch).
     PerBatch,
@@ -45,7 +45,7 @@ impl Alignment {
 
 /// Beyond the largest length an offset changes nothing more, and within it `i + offset + 1`, the number of keys that a row
 /// sees, cannot leave `i32`: row and offset are each at most 2^30 - 1.
-fn clamp_offset(offset: i64) -> i32 {
+pub(crate) fn clamp_offset(offset: i64) -> i32 {
     let most = i64::from(MAX_SEQ) - 1;
     offset.clamp(-most - 1, most) as i32
 }

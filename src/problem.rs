@@ -492,7 +492,9 @@ impl Problem {
     /// # Errors
     /// As [`Problem::view`].
     pub fn bytes(&self, tensor: Tensor) -> Result<u64> {
-        Ok((self.view(tensor)?.extent() * u64::from(self.bits(tensor))).div_ceil(32) * 4)
+        let words = (u128::from(self.view(tensor)?.extent()) * u128::from(self.bits(tensor))).div_ceil(32);
+        // 2^62 elements may be one byte more than a u64 counts: no buffer has as many either way.
+        Ok(u64::try_from(4 * words).unwrap_or(u64::MAX))
     }
 
     /// (query, key) pairs that the masks known on the host leave visible, over all heads and batches: what
@@ -504,23 +506,20 @@ impl Problem {
         let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
         let offset = i128::from(self.alignment.offset(s.seq_q, s.seq_k).unwrap_or(0));
         let (min, max) = self.distances();
-        // Keys up to a distance, over all rows: a series that is clipped to 0..=sk at both ends.
-        let up_to = |distance: i128| -> i128 {
+        // Of the first n keys those up to a distance, over all rows: a series that is clipped to 0..=n at both ends.
+        let up_to = |distance: i128, n: i128| -> i128 {
             let reach = offset + distance + 1; // of row 0
             let first = (-reach + 1).clamp(0, sq); // first row that sees a key
-            let full = (sk - reach).clamp(first, sq); // first row that sees them all
+            let full = (n - reach).clamp(first, sq); // first row that sees them all
             let ramp = full - first;
-            ramp * (2 * (first + reach) + ramp - 1) / 2 + (sq - full) * sk
+            ramp * (2 * (first + reach) + ramp - 1) / 2 + (sq - full) * n
         };
-        let all = sq * sk;
-        let per_head = match (min, max) {
-            (None, None) => all,
-            (min, max) => {
-                let near = max.map_or(all, |max| up_to(max.into()));
-                let far = min.map_or(0, |min| up_to(i128::from(min) - 1));
-                (near - far).max(0)
-            }
-        } as u128;
+        let below = |max: Option<i32>, n: i128| max.map_or(sq * n, |max| up_to(max.into(), n));
+        let within = |n| below(max, n) - min.map_or(0, |min| up_to(i128::from(min) - 1, n));
+        // The first keys, wherever the window is.
+        let keep = i128::from(self.window.map_or(0, |w| w.keep_first)).min(sk);
+        let kept = below(self.causal.then_some(0), keep);
+        let per_head = (within(sk) + kept - within(keep)).max(0) as u128;
         (per_head * u128::from(s.batch) * u128::from(s.q_heads)).min(u128::from(u64::MAX)) as u64
     }
 

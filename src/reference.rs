@@ -13,7 +13,7 @@
 //! ```text
 //! d_j = eps g(D + 8) sum_d |f q_d k_d|      the dot product and the factor f on q
 //!     + 2 eps (3 + 2 |x_j|) + eps |x_j|     exp2 of x_j = (s_j - m) log2 e, as Vulkan allows it: 3 + 2|x| ulp
-//!     + 2 eps (3 T + 2 X)                   rescaling at up to T new maxima over a range of X
+//!     + 2 eps (3 T + 2 |x_j|)               rescaling at up to T new maxima, none below s_j
 //! ```
 //!
 //! and out, a quotient of two sums of n terms, is off by at most
@@ -103,7 +103,10 @@ impl<'a> Cpu<'a> {
         match self.problem.sink {
             Sink::None => None,
             Sink::Zero => Some(0.0),
-            Sink::PerHead => Some(f64::from(self.inputs.tables.sinks.unwrap_or_default()[h as usize])),
+            Sink::PerHead => {
+                let sink = f64::from(self.inputs.tables.sinks.unwrap_or_default()[h as usize]);
+                Some(sink.clamp(-MAX_BIAS, MAX_BIAS))
+            }
         }
     }
 
@@ -121,6 +124,8 @@ impl<'a> Cpu<'a> {
     }
 }
 
+/// Bias and sinks beyond this are cut off.
+const MAX_BIAS: f64 = 1e38;
 const EPS: f64 = 1.0 / (1u64 << 24) as f64;
 const LOG2_NEAR_1: f64 = 1.0 / (1u64 << 21) as f64;
 /// Numbers below f32's normal range may be flushed to 0.
@@ -244,22 +249,22 @@ impl Weights {
     fn new(seen: &[(u32, Score)], sink: Option<f64>) -> Self {
         let key_max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
         let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
-        let min = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(s.score));
         let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
         let lse = max + sum.ln();
-        let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - lse).exp()).collect();
+        // Not exp(s - lse): next to a maximum of 1e38 the logarithm of the sum is lost.
+        let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - max).exp() / sum).collect();
 
         // Relative error of each weight, as the module's head says.
         let n = seen.len() as f64;
         let log2_e = core::f64::consts::LOG2_E;
-        let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * (max - min) * log2_e);
         let error = |score: Score| {
             let x = (max - score.score) * log2_e;
+            let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * x);
             score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
         };
         let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
         let sink_error = sink.map_or(0.0, |score| {
-            (score - lse).exp() * error(Score { score, error: 2.0 * EPS * score.abs() })
+            (score - max).exp() / sum * error(Score { score, error: 2.0 * EPS * score.abs() })
         });
         let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum::<f64>() + sink_error;
         let compound = errors.iter().zip(&p).fold(0.0f64, |m, (e, p)| m.max(e * p.min(1.0))).exp();
@@ -330,6 +335,9 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
             + mean_error.min(1.0) * spread
             + TINY,
     });
-    let score_error = seen.iter().fold(0.0f64, |m, (_, s)| m.max(s.error));
+    // Off by no more than the largest key is, or by what another may come out above it.
+    let score_error = seen.iter().fold(0.0f64, |m, (_, s)| m.max(s.score + s.error - key_max));
+    let below = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(key_max - s.score + s.error));
+    let score_error = score_error.max(below);
     truth.row_max.push(Bounded { value: key_max, bound: score_error + 4.0 * EPS * key_max.abs() + TINY });
 }

@@ -95,11 +95,12 @@ impl Attention {
         rows: Range<u32>,
     ) -> Result<Vec<f32>> {
         inputs.check(problem)?;
-        let head = Head::new(problem, inputs, [batch, head], rows)?.at(stage)?;
-        let seq_k = head.problem.shape.seq_k;
-        if head.problem.shape.is_empty() || seq_k == 0 {
+        check_place(problem, [batch, head], &rows)?;
+        let seq_k = problem.shape.seq_k;
+        if rows.is_empty() || seq_k == 0 {
             return Ok(Vec::new());
         }
+        let head = Head::new(problem, inputs, [batch, head], rows)?.at(stage)?;
         let inputs = Inputs {
             q: head.q,
             k: head.k,
@@ -146,15 +147,24 @@ impl Attention {
     }
 }
 
+fn check_place(problem: &Problem, [b, h]: [u32; 2], rows: &Range<u32>) -> Result<()> {
+    let s = &problem.shape;
+    for (field, at, size) in [("batch", b, s.batch), ("head", h, s.q_heads)] {
+        if at >= size {
+            return Err(Error::value(field, at, "within the problem's shape"));
+        }
+    }
+    if rows.start > rows.end || rows.end > s.seq_q {
+        let rows = format!("{}..{}", rows.start, rows.end);
+        return Err(Error::value("rows", rows, "a range within the problem's shape"));
+    }
+    Ok(())
+}
+
 impl<'a> Head<'a> {
+    /// Of at least one row, which is there, and with at least one key.
     fn new(problem: &Problem, inputs: &Inputs<'a>, [b, h]: [u32; 2], rows: Range<u32>) -> Result<Self> {
         let s = &problem.shape;
-        let last = rows.end.saturating_sub(1).max(rows.start);
-        for (field, at, size) in [("batch", b, s.batch), ("head", h, s.q_heads), ("row", last, s.seq_q)] {
-            if at >= size && !(field == "row" && rows.is_empty()) {
-                return Err(Error::value(field, at, "within the problem's shape"));
-            }
-        }
         let mut one =
             Problem::new(Shape { batch: 1, q_heads: 1, kv_heads: 1, seq_q: rows.len() as u32, ..*s });
         one.scale = problem.scale;
@@ -182,9 +192,6 @@ impl<'a> Head<'a> {
 
         let part = |tensor, slice: &'a [f32], origin: [u32; 4]| -> Result<(&'a [f32], Layout)> {
             let view = problem.view(tensor)?;
-            if view.extent() == 0 || rows.is_empty() {
-                return Ok((&slice[..0], Layout::Bhsd));
-            }
             let start = view.index(origin) as usize;
             let Strides { seq, dim, .. } = view.strides();
             let layout = Layout::Strided(Strides { offset: 0, batch: 0, head: 0, seq, dim });

@@ -83,6 +83,12 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     text.push('\n');
     text.push_str(&tensor::bias(key.bias));
+    for module in modules(key) {
+        text.push('\n');
+        text.push_str(module);
+    }
+    let mut text = unroll::unroll(&text, &numbers);
+    // The user's text as it is: what looks like one of the kernel's marked loops is none.
     for (code, missing) in [
         (&key.score_mod, include_str!("../shaders/score_mod_none.wgsl")),
         (&key.mask_mod, include_str!("../shaders/mask_mod_none.wgsl")),
@@ -91,11 +97,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         text.push_str(code.as_ref().map_or(missing, UserCode::text));
         text.push('\n');
     }
-    for module in modules(key) {
-        text.push('\n');
-        text.push_str(module);
-    }
-    unroll::unroll(&text, &numbers)
+    text
 }
 
 /// The files of `shaders/` that a variant is made of.

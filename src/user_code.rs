@@ -1,8 +1,8 @@
 //! The user's own score and mask functions, in WGSL, as FlexAttention has them in Python.
 //!
 //! The text is parsed and type-checked on its own, before it meets a kernel: it can use nothing but WGSL and the two functions
-//! that read its parameters, and errors point into it. Then what it declares is given the prefix `user_`, so that
-//! no name of it can meet one of the kernel's.
+//! that read its parameters, and errors point into it. Then what it declares is given a prefix of its own, so that
+//! no name of it can meet one of the kernel's or of the other function's.
 
 #[cfg(feature = "user-code")]
 use crate::error::{Error, Result};
@@ -79,8 +79,13 @@ impl UserCode {
     }
 
     fn new(which: &'static str, text: &str, signature: &'static str, types: &str) -> Result<Self> {
-        let module = parse(which, text)?;
         let refuse = |message: String| Error::UserCode { which, line: 1, column: 1, message };
+        if is_too_deep(text) {
+            return Err(refuse(format!(
+                "a statement has more than {MAX_OPERATORS} operators, or the text more than {MAX_ELSE} times `else`"
+            )));
+        }
+        let (module, info) = parse(which, text)?;
         let found = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some(which));
         let Some((_, function)) = found else {
             return Err(refuse(format!("it has no `{signature}`")));
@@ -97,6 +102,17 @@ impl UserCode {
         if got != types {
             return Err(refuse(format!("its {which} must be `{signature}`")));
         }
+        for (handle, _) in module.functions.iter() {
+            let function = &info[handle];
+            if !function.available_stages.contains(naga::valid::ShaderStages::COMPUTE)
+                || !function.uniformity.requirements.is_empty()
+            {
+                return Err(refuse(
+                    "it calls a built-in function that works only in fragment shaders or where all threads come by"
+                        .to_owned(),
+                ));
+            }
+        }
         for (what, is_there) in [
             ("an entry point", !module.entry_points.is_empty()),
             ("a variable at module scope", !module.global_variables.is_empty()),
@@ -108,7 +124,7 @@ impl UserCode {
                 )));
             }
         }
-        let renamed = rename(text);
+        let renamed = rename(which, text);
         // Renaming keeps the meaning; where it did not (a member with the name of a function), say so now.
         parse(which, &renamed)
             .map_err(|e| refuse(format!("a name at module scope is also the name of a member ({e})")))?;
@@ -117,7 +133,7 @@ impl UserCode {
 }
 
 #[cfg(feature = "user-code")]
-fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
+fn parse(which: &'static str, text: &str) -> Result<(naga::Module, naga::valid::ModuleInfo)> {
     let source = format!("{PRELUDE}\n{text}");
     let error = |location: Option<naga::SourceLocation>, message: String| {
         let (line, column) =
@@ -129,7 +145,7 @@ fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
     let mut validator =
         naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty());
     match validator.validate(&module) {
-        Ok(_) => Ok(module),
+        Ok(info) => Ok((module, info)),
         Err(e) => {
             let inner: &dyn std::error::Error = e.as_inner();
             let message = std::iter::successors(Some(inner), |e| e.source()).map(ToString::to_string);
@@ -139,9 +155,31 @@ fn parse(which: &'static str, text: &str) -> Result<naga::Module> {
     }
 }
 
-/// Gives everything that a text declares at module scope the prefix `user_`.
+/// Operators in one statement, and uses of `else`: compilers of WGSL, naga among them, go one call deeper for each of a chain of these,
+/// until their stack is full.
 #[cfg(feature = "user-code")]
-fn rename(text: &str) -> String {
+const MAX_OPERATORS: usize = 500;
+#[cfg(feature = "user-code")]
+const MAX_ELSE: usize = 200;
+
+#[cfg(feature = "user-code")]
+fn is_too_deep(text: &str) -> bool {
+    let (mut operators, mut elses) = (0, 0);
+    tokens(text).into_iter().any(|token| {
+        match token {
+            ";" | "{" | "}" => operators = 0,
+            "else" => elses += 1,
+            "+" | "-" | "*" | "/" | "%" | "!" | "~" | "&" | "|" | "^" | "<" | ">" | "=" => operators += 1,
+            _ => {}
+        }
+        operators > MAX_OPERATORS || elses > MAX_ELSE
+    })
+}
+
+/// Gives everything that a text declares at module scope a prefix: `user_` the function that the kernel calls, and
+/// `user_in_score_mod_` or `user_in_mask_mod_` all else.
+#[cfg(feature = "user-code")]
+fn rename(which: &str, text: &str) -> String {
     let tokens = tokens(text);
     let mut depth = 0i32;
     let mut declared = std::collections::BTreeSet::new();
@@ -164,6 +202,11 @@ fn rename(text: &str) -> String {
     for &token in &tokens {
         if declared.contains(token) && before != "." {
             out.push_str("user_");
+            if token != which {
+                out.push_str("in_");
+                out.push_str(which);
+                out.push('_');
+            }
         }
         out.push_str(token);
         if !is_space(token) {
@@ -175,7 +218,7 @@ fn rename(text: &str) -> String {
 
 #[cfg(feature = "user-code")]
 fn is_space(token: &str) -> bool {
-    token.starts_with("//") || token.starts_with("/*") || token.chars().all(char::is_whitespace)
+    token.starts_with("//") || token.starts_with("/*") || token.chars().all(is_blank)
 }
 
 /// Splits WGSL into words, comments, white space and single characters; joined, they are the text again.
@@ -186,13 +229,13 @@ fn tokens(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let len = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
+            rest.find(ends_line).unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             comment(rest)
         } else if word(first) {
             rest.find(|c| !word(c)).unwrap_or(rest.len())
-        } else if first.is_whitespace() {
-            rest.find(|c: char| !c.is_whitespace()).unwrap_or(rest.len())
+        } else if is_blank(first) {
+            rest.find(|c| !is_blank(c)).unwrap_or(rest.len())
         } else {
             first.len_utf8()
         };
@@ -201,6 +244,18 @@ fn tokens(text: &str) -> Vec<&str> {
         rest = after;
     }
     tokens
+}
+
+/// WGSL's white space: more than Unicode's, which lacks the two marks of direction.
+#[cfg(feature = "user-code")]
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{200e}' | '\u{200f}')
+}
+
+/// WGSL's line breaks, at which a comment ends.
+#[cfg(feature = "user-code")]
+fn ends_line(c: char) -> bool {
+    matches!(c, '\u{a}'..='\u{d}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 /// Length of a block comment, which may hold others.
@@ -237,9 +292,9 @@ mod tests {
         );
         let code = UserCode::mask_mod(&text).unwrap();
         for expected in [
-            "const user_near",
-            "user_helper(p: user_P)",
-            "p.far < user_near",
+            "const user_in_mask_mod_near",
+            "user_in_mask_mod_helper(p: user_in_mask_mod_P)",
+            "p.far < user_in_mask_mod_near",
             "fn user_mask_mod",
             "// near",
             "/* near */",

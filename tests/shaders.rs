@@ -4,13 +4,14 @@
 #[path = "common/mod.rs"]
 mod common;
 
-use common::shape;
+use common::{Rng, random, shape};
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use std::collections::HashSet;
 use wgpu_attention::{
-    Alignment, Caps, Kernel, Layout, Plan, PlanOptions, Problem, Stats, Strides, Temperature, Tiles,
+    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, Layout, LengthScale, MaskFormat, Plan,
+    PlanOptions, Problem, Sink, Stats, Strides, Temperature, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -31,11 +32,14 @@ fn parse(plan: &Plan) -> (naga::Module, ModuleInfo) {
     let module = naga::front::wgsl::parse_str(&source).unwrap_or_else(|e| {
         panic!("{}\n{source}", e.emit_to_string_with_path(&source, &plan.key().to_string()))
     });
-    // No capability beyond plain WGSL; all checks, uniform control flow at barriers among them.
-    let info =
-        Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module).unwrap_or_else(|e| {
-            panic!("{}\n{source}", e.emit_to_string_with_path(&source, &plan.key().to_string()))
-        });
+    // No capability beyond plain WGSL; all checks, uniform control flow at barriers among them. naga counts WGSL's unpacking
+    // of f16 as one, because some OpenGL lacks it: only what is stored as f16 may ask for it.
+    let key = plan.key();
+    let f16 = key.dtypes.contains(&DType::F16) || key.bias == Some(DType::F16);
+    let capabilities = if f16 { Capabilities::SHADER_FLOAT16_IN_FLOAT32 } else { Capabilities::empty() };
+    let info = Validator::new(ValidationFlags::all(), capabilities).validate(&module).unwrap_or_else(|e| {
+        panic!("{}\n{source}", e.emit_to_string_with_path(&source, &plan.key().to_string()))
+    });
     (module, info)
 }
 
@@ -44,7 +48,10 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     let (module, info) = parse(plan);
     assert!(!module.entry_points.is_empty());
     let name = plan.key().to_string();
-    check_text(&plan.shader_source(), &name);
+    // 16-bit numbers that share words are put there by atomics; nothing else is.
+    let [.., out] = plan.key().dtypes;
+    let atomics = out != DType::F32 && plan.key().access[3] == Access::Scalar;
+    check_text(&plan.shader_source(), &name, atomics);
 
     // Storage bindings, and the one group.
     for (_, variable) in module.global_variables.iter() {
@@ -93,12 +100,13 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
 }
 
 /// What naga does not mind and other compilers do.
-fn check_text(source: &str, name: &str) {
+fn check_text(source: &str, name: &str, atomics: bool) {
     let code: String =
         source.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
-    for word in ["enable", "requires", "diagnostic", "override", "f16", "subgroup", "ptr<", "atomic"] {
+    for word in ["enable", "requires", "diagnostic", "override", "f16", "subgroup", "ptr<"] {
         assert!(!code.contains(word), "{name} contains {word}");
     }
+    assert_eq!(code.contains("atomic"), atomics, "{name}");
     // Infinity and NaN, as literals, as overflowing constants or as constant bits that are made into a float.
     for word in ["inf", "Inf", "INF", "nan", "NaN", "NAN", "1.0 / 0", "0.0 / 0", "0x1p128", "e39", "e+39"] {
         let hit = code.match_indices(word).find(|&(at, _)| {
@@ -201,6 +209,146 @@ fn every_combination_of_options_in_every_language() {
         }
     }
     assert_eq!(keys.len(), 2 * 3 * 2 * 3 * 8);
+}
+
+/// Every option on its own, each with what changes its code.
+fn each_option() -> Vec<Problem> {
+    let mut all = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Problem)| {
+        let mut problem = plain(8, 8);
+        change(&mut problem);
+        all.push(problem);
+    };
+    let full = Broadcast([2, 4, 100, 100]);
+    for keep_first in [0, 4] {
+        for causal in [None, Some(Alignment::BottomRight), Some(Alignment::PerBatch)] {
+            add(&|p| {
+                common::set_causal(p, causal);
+                p.window = Some(Window { left: Some(7), right: Some(3), keep_first });
+            });
+        }
+    }
+    for format in [MaskFormat::Bytes, MaskFormat::Bits] {
+        add(&|p| p.mask = Some((format, full)));
+    }
+    let dtypes = [DType::F32, DType::F16, DType::Bf16];
+    for dtype in dtypes {
+        add(&|p| p.bias = Some((dtype, full)));
+    }
+    add(&|p| p.softcap = Some(30.0));
+    for alignment in [Alignment::BottomRight, Alignment::PerBatch] {
+        add(&|p| (p.alibi, p.alignment) = (true, alignment));
+    }
+    for sink in [Sink::Zero, Sink::PerHead] {
+        for entropy in [false, true] {
+            add(&|p| (p.sink, p.stats.entropy) = (sink, entropy));
+        }
+    }
+    for length in [
+        LengthScale::Ssmax,
+        LengthScale::LogTrainLen { train_len: 9 },
+        LengthScale::Llama4 { coef: 0.1, floor: 8192 },
+    ] {
+        for keep_first in [None, Some(0), Some(4)] {
+            add(&|p| {
+                p.length_scale = length;
+                p.window = keep_first.map(|keep_first| Window { left: Some(7), right: None, keep_first });
+            });
+        }
+    }
+    // Every mix of storage and access of each tensor; and all of out's with all of the others'.
+    let odd = Layout::Strided(Strides { offset: 1, batch: 100_000, head: 10_000, seq: 20, dim: 2 });
+    for layout in [Layout::Bhsd, odd] {
+        for a in dtypes {
+            for b in dtypes {
+                add(&|p| {
+                    (p.dtypes, p.q_layout, p.k_layout) = ([a, b, DType::F32, DType::F32], layout, layout)
+                });
+                add(&|p| {
+                    (p.dtypes, p.v_layout, p.out_layout) = ([DType::F32, DType::F32, a, b], layout, layout)
+                });
+            }
+        }
+    }
+    all.dedup();
+    all
+}
+
+/// WebGPU's default limits, on what the planner takes for a processor, a graphics card and no one knows what.
+fn classes() -> [Caps; 3] {
+    [AdapterClass::Cpu, AdapterClass::Discrete, AdapterClass::Other].map(|class| caps(|c| c.class = class))
+}
+
+#[test]
+fn each_option_in_every_language_on_every_class_of_adapter() {
+    let mut keys = HashSet::new();
+    for caps in classes() {
+        for problem in each_option() {
+            for kernel in Kernel::ALL {
+                let plan = plan(&problem, &caps, &PlanOptions::kernel(kernel));
+                if keys.insert(plan.key().clone()) {
+                    translate(&plan, &check(&plan, &caps));
+                }
+            }
+        }
+    }
+    assert!(keys.len() > 150, "only {} variants", keys.len());
+}
+
+/// The combinations that the tests of numbers draw, and many more of them.
+#[test]
+fn random_combinations_of_all_options() {
+    let mut keys = HashSet::new();
+    let mut rng = Rng::new(1);
+    for n in 0..600 {
+        let problem = random::any_problem(&mut rng);
+        let caps = &classes()[n % 3];
+        let plan = plan(&problem, caps, &PlanOptions::kernel(Kernel::ALL[n / 3 % 2]));
+        let checked = check(&plan, caps);
+        if keys.insert(plan.key().clone()) && n % 6 == 0 {
+            translate(&plan, &checked);
+        }
+    }
+    assert!(keys.len() > 400, "only {} variants", keys.len());
+}
+
+/// Equal keys mean equal text, and different keys different text, over everything that can be drawn.
+#[test]
+fn keys_stand_for_texts() {
+    let mut texts = std::collections::HashMap::new();
+    let mut rng = Rng::new(2);
+    for _ in 0..400 {
+        let problem = random::any_problem(&mut rng);
+        let plan = plan(&problem, &Caps::webgpu_default(), &PlanOptions::default());
+        // The first line is the key's name.
+        let text = plan.shader_source().split_once('\n').unwrap().1.to_owned();
+        let known = texts.entry(plan.key().clone()).or_insert_with(|| text.clone());
+        assert_eq!(*known, text, "{}", plan.key());
+    }
+}
+
+#[cfg(feature = "user-code")]
+#[test]
+fn user_code_in_every_language() {
+    use wgpu_attention::UserCode;
+    let score = "const a = 2.0; fn helper(x: f32) -> f32 { return a * x + param_f32(1u); }
+        fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 { return helper(score); }";
+    let mask = "const a = 2u; fn helper(x: u32) -> u32 { return a * x + param_u32(0u); }
+        fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool { return helper(q_index) > k_index; }";
+    let (score, mask) = (UserCode::score_mod(score).unwrap(), UserCode::mask_mod(mask).unwrap());
+    for caps in classes() {
+        for kernel in Kernel::ALL {
+            for n in 1..4 {
+                for params in [0, 2] {
+                    let mut problem = plain(8, 8).user_params(params);
+                    problem.score_mod = (n & 1 != 0).then(|| score.clone());
+                    problem.mask_mod = (n & 2 != 0).then(|| mask.clone());
+                    let plan = plan(&problem, &caps, &PlanOptions::kernel(kernel));
+                    translate(&plan, &check(&plan, &caps));
+                }
+            }
+        }
+    }
 }
 
 #[test]

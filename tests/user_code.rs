@@ -153,3 +153,118 @@ fn the_reference_asks_for_twins() {
     let result = truth_with(&plain.problem, &plain.inputs(), &Mods { score: None, mask: Some(&twin) });
     assert!(matches!(result, Err(Error::Unused { field: "the float64 twin of mask_mod", .. })));
 }
+
+/// Both codes may have helpers of one name, and what looks like a loop of the kernel's that is written out is left alone.
+#[test]
+fn two_codes_share_no_names_and_keep_their_loops() {
+    let gpu = gpu!();
+    let score = "const n = 3u; struct P { x: f32 }
+        fn helper(x: f32) -> f32 { return x * f32(n); }
+        fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 {
+            var sum = 0.0;
+            for (var r = 0u; r < 8u; r++) { // unroll
+                if (r == n) { break; }
+                sum += P(helper(score)).x / 9.0;
+            }
+            return sum;
+        }";
+    let mask = "const n = 5u; struct P { x: u32 }
+        fn helper(x: u32) -> u32 { return x % n; }
+        fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool {
+            for (var r = 0u; r < 4u; r++) { // unroll
+                if (r != 2u) { continue; }
+                return P(helper(q_index + k_index)).x != r;
+            }
+            return false;
+        }";
+    let problem =
+        problem().score_mod(UserCode::score_mod(score).unwrap()).mask_mod(UserCode::mask_mod(mask).unwrap());
+    let score = |score: f64, _: [u32; 4]| score;
+    let mask = |[_, _, i, j]: [u32; 4]| (i + j) % 5 != 2;
+    check(gpu, problem, &[], &Mods { score: Some(&score), mask: Some(&mask) });
+}
+
+/// Text with every line end, comments in comments, names in other scripts, and none of it changes what is computed.
+#[test]
+fn odd_but_legal_text() {
+    let gpu = gpu!();
+    for text in [
+        "// a\r\nconst LOG2_E = 2.0;\r\nHEAD {\r\n return score * LOG2_E;\r\n}\r\n",
+        "// a\rconst LOG2_E = 2.0; // b\u{2028}fn load_q(x: f32) -> f32 { return LOG2_E * x; } // c\u{85}HEAD { return load_q(score); }",
+        "/* a /* fn score_mod */ const x = 1; // */ const LOG2_E = 2.0; HEAD { return score * LOG2_E; } // no end",
+        "fn\u{200e}capped(x: f32) -> f32 { return 2.0 * x; } HEAD { return capped(score); }",
+        "const Δ = 2.0; fn größe(x: f32) -> f32 { return Δ * x; } HEAD { return größe(score); }",
+        "fn max(a: f32) -> f32 { return a + a; } HEAD { return max(score); }",
+        "alias F = f32; const user_score_mod = 2.0; HEAD { let pool: F = user_score_mod; return score * pool; }",
+        "HEAD { let score_mod = 2.0; return score * score_mod; }",
+        "const_assert 1 < 2; @must_use fn /* q */ params(x: f32) -> f32 { return x; } HEAD { return 2. * params(score); };",
+    ] {
+        let head = "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32";
+        let text = text.replace("HEAD", head);
+        let code = UserCode::score_mod(&text).unwrap_or_else(|e| panic!("{text:?}: {e}"));
+        let twin = |score: f64, _: [u32; 4]| 2.0 * score;
+        let case = Case::new(problem().score_mod(code), 7);
+        let truth =
+            truth_with(&case.problem, &case.inputs(), &Mods { score: Some(&twin), mask: None }).unwrap();
+        let plan = common::plan(gpu, &case.problem, &PlanOptions::default());
+        assert_right(gpu, &plan, &case, &truth, &common::run_plan(gpu, &plan, &case));
+    }
+}
+
+/// Whatever the text is, the answer is code or a typed error that points into it.
+#[test]
+fn text_that_is_no_function_is_a_typed_error() {
+    let head = "fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool";
+    let deep = |open: &str, close: &str, n: usize| {
+        format!("{head} {{ return {}true{}; }}", open.repeat(n), close.repeat(n))
+    };
+    for text in [
+        "\0".to_owned(),
+        "\u{feff}".to_owned(),
+        "💥".to_owned(),
+        "/*".to_owned(),
+        "/* /* */".to_owned(),
+        "}".to_owned(),
+        "{".repeat(1000),
+        "fn".to_owned(),
+        "fn mask_mod".to_owned(),
+        "e\u{301}".to_owned(),
+        format!("{head} {{ return true; "),
+        format!("{head} {{ return true; }} {head} {{ return true; }}"),
+        format!("{head} {{ return mask_mod(batch, head, q_index, k_index); }}"),
+        format!("{head} {{ workgroupBarrier(); return true; }}"),
+        format!("fn f() {{ storageBarrier(); }} {head} {{ f(); return true; }}"),
+        format!("{head} {{ return dpdx(f32(batch)) > 0.0; }}"),
+        format!("{head} {{ discard; return true; }}"),
+        format!("var<workgroup> x: u32; {head} {{ return x > 0u; }}"),
+        format!("{head} {{ return q[0] > 0.0; }}"),
+        format!("{head} {{ return 1u / 0u == 0u; }}"),
+        format!("{head} {{ return 1e39f > 0.0; }}"),
+        format!("@fragment {head} {{ return true; }}"),
+        format!("requires foo; {head} {{ return true; }}"),
+        deep("(", ")", 10_000),
+        deep("!", "", 100_000),
+        deep("-", "", 100_000),
+        format!("{head} {{ return q_index{} > 0u; }}", " + 1u".repeat(100_000)),
+        deep("bool(", ")", 10_000),
+        format!("{head} {{ {} return true; {} }}", "{".repeat(10_000), "}".repeat(10_000)),
+        format!(
+            "{head} {{ {} {{ }} return true; }}",
+            "if (batch == 0u) { return true; } else ".repeat(100_000)
+        ),
+    ] {
+        let short: String = text.chars().take(80).collect();
+        match UserCode::mask_mod(&text) {
+            Err(Error::UserCode { which: "mask_mod", line, column, message }) => {
+                assert!(line >= 1 && column >= 1 && !message.is_empty(), "{short:?}");
+                assert!(line as usize <= text.lines().count().max(1) + 1, "{short:?}: line {line}");
+            }
+            other => panic!("{short:?}: {other:?}"),
+        }
+    }
+    // Long is no fault.
+    let long = format!("{}{head} {{ return true; }}{}", "// x\n".repeat(100_000), " ".repeat(100_000));
+    assert!(UserCode::mask_mod(&long).is_ok());
+    let sum = format!("{head} {{ return q_index{} > 0u; }}", " + 1u".repeat(400));
+    assert!(UserCode::mask_mod(&sum).is_ok());
+}

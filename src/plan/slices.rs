@@ -205,8 +205,8 @@ impl<'a> Slicer<'a> {
         ];
         let start = gcd(alignment, t.offset);
         let common = moves.iter().filter(|m| m.0).fold(start, |common, &(_, n, step)| {
-            // Only the remainder counts, and it keeps the product small.
-            gcd(common, u64::from(n) % common * (step % common))
+            let remainder = u128::from(n) * u128::from(step) % u128::from(common);
+            gcd(common, remainder as u64)
         });
         alignment - common
     }

@@ -1,9 +1,9 @@
 //! Scores in float64: which keys a row sees, and what the softmax sees of them.
 
-use super::{Bounded, EPS, LOG2_NEAR_1, Mods, growth};
+use super::{Bounded, EPS, LOG2_NEAR_1, MAX_BIAS, Mods, growth};
 use crate::host::Inputs;
 use crate::layout::View;
-use crate::mask::{Alignment, MaskFormat};
+use crate::mask::{Alignment, MaskFormat, clamp_offset};
 use crate::problem::Problem;
 use crate::scores::ScoreStage;
 use crate::sharpness::{LengthScale, Temperature};
@@ -80,7 +80,7 @@ impl Cpu<'_> {
             Alignment::Offset(offset) => i64::from(offset),
             Alignment::BottomRight => i64::from(shape.seq_k) - i64::from(shape.seq_q),
         };
-        i64::from(i) + offset
+        i64::from(i) + i64::from(clamp_offset(offset))
     }
 
     /// `scale / temperature` of one row, times its length scale. The bound is that of the length scale alone.
@@ -166,9 +166,11 @@ impl Cpu<'_> {
                 && stage != ScoreStage::Raw
             {
                 let cap = f64::from(cap);
-                score = cap * (score / cap).tanh();
-                // tanh made of an exp2, two sums and a quotient is off by less than 10 eps; one more for the product.
-                error += 12.0 * EPS * cap;
+                let x = score / cap;
+                score = cap * x.tanh();
+                // Near 0 a series, good to some eps of itself. Elsewhere an exp2, two sums and a quotient, off by less than
+                // 10 eps, and one more for the product.
+                error += 12.0 * EPS * if x.abs() < 0.249 { score.abs() } else { cap };
             }
             if early {
                 return Some(Score { score, error });
@@ -182,7 +184,8 @@ impl Cpu<'_> {
                 error =
                     (above - score).abs().max((score - below).abs()) + 32.0 * EPS * (before + score.abs());
             }
-            let added = [self.bias(at), -slope * (position - i64::from(j)).abs() as f64];
+            let added =
+                [self.bias(at).clamp(-MAX_BIAS, MAX_BIAS), -slope * (position - i64::from(j)).abs() as f64];
             for term in added {
                 score += term;
                 error += EPS * (3.0 * term.abs() + score.abs());

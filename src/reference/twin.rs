@@ -129,7 +129,9 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let sink = match problem.sink {
         Sink::None => NOTHING,
         Sink::Zero => 0.0,
-        Sink::PerHead => inputs.tables.sinks.unwrap_or_default()[h as usize] * LOG2_E,
+        Sink::PerHead => {
+            inputs.tables.sinks.unwrap_or_default()[h as usize].clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E
+        }
     };
     let key_max = m;
     let m = key_max.max(sink);

@@ -3,13 +3,15 @@
 
 #![allow(dead_code)] // each test binary uses its own part of it
 
+pub mod random;
+
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
-    Attention, BufferRef, Buffers, DType, Error, Inputs, LengthScale, MaskFormat, Outputs, Plan, PlanOptions,
-    Problem, Shape, Sink, Stat, TableData, Temperature, Tensor, headless, reference, reference::Bounded,
-    wgpu,
+    AdapterClass, Attention, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel, LengthScale, MaskFormat,
+    Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor, headless,
+    reference, reference::Bounded, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -556,10 +558,31 @@ pub fn check(gpu: &Gpu, case: &Case, options: &PlanOptions) -> Outputs {
     got
 }
 
-/// [`check`] with every kernel.
+/// The tiled kernel with the tiles that a graphics card with WebGPU's default limits is given, whatever the adapter is: on a
+/// processor the planner's own choice is another.
+pub fn plan_as_card(gpu: &Gpu, problem: &Problem) -> Plan {
+    let mut caps = gpu.attention.caps().clone();
+    caps.class = AdapterClass::Discrete;
+    let most = Caps::webgpu_default();
+    caps.max_compute_workgroup_storage_size =
+        caps.max_compute_workgroup_storage_size.min(most.max_compute_workgroup_storage_size);
+    caps.max_compute_invocations_per_workgroup =
+        caps.max_compute_invocations_per_workgroup.min(most.max_compute_invocations_per_workgroup);
+    Plan::new(problem, &caps, &PlanOptions::kernel(Kernel::Tiled))
+        .unwrap_or_else(|e| panic!("planning {problem:?}: {e}"))
+}
+
+/// Runs a case with every kernel, and with the tiles of a graphics card too, and compares every number with float64.
 pub fn check_all(gpu: &Gpu, case: &Case) {
-    for kernel in wgpu_attention::Kernel::ALL {
-        check(gpu, case, &PlanOptions::kernel(kernel));
+    let truth = case.truth();
+    let mut plans: Vec<Plan> =
+        Kernel::ALL.iter().map(|&kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel))).collect();
+    let card = plan_as_card(gpu, &case.problem);
+    if plans.iter().all(|plan| plan.key() != card.key()) {
+        plans.push(card);
+    }
+    for plan in plans {
+        assert_right(gpu, &plan, case, &truth, &run_plan(gpu, &plan, case));
     }
 }
 

@@ -2,7 +2,10 @@
 
 use crate::common::{Case, Rng, assert_right, check, plan, run, run_plan, shape};
 use crate::gpu;
-use wgpu_attention::{Alignment, Kernel, PlanOptions, Problem, Stats, Tensor, Tiles};
+use wgpu_attention::{
+    Alignment, Broadcast, DType, Kernel, MaskFormat, PlanOptions, Problem, Sink, Stats, Tensor, Tiles,
+    Window, reference,
+};
 
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 
@@ -171,6 +174,80 @@ fn a_bad_temperature_stays_in_its_row() {
                     want.out[i * 8..(i + 1) * 8],
                     "row {i}, {bad} in {row}"
                 );
+            }
+        }
+    }
+}
+
+/// NaN and infinity in one key and value, hidden from some rows by each kind of mask and in each storage: the rows that do not
+/// see it are, to the bit, what they were.
+#[test]
+fn behind_every_kind_of_mask_in_every_storage() {
+    let gpu = gpu!();
+    let (sq, sk) = (21, 40);
+    let full = Broadcast([2, 2, sq, sk]);
+    let masks: [fn(Problem, Broadcast) -> Problem; 9] = [
+        |p, full| p.mask(MaskFormat::Bytes, full),
+        |p, full| p.mask(MaskFormat::Bits, full),
+        |p, full| p.bias(DType::F32, full).softcap(5.0),
+        |p, full| p.bias(DType::F16, full),
+        |p, full| p.bias(DType::Bf16, full),
+        |p, _| p.with_kv_len().with_alibi(),
+        |p, _| p.window(Window { left: Some(5), right: Some(4), keep_first: 0 }),
+        |p, _| {
+            p.window(Window { left: Some(5), right: Some(4), keep_first: 3 }).causal(Alignment::BottomRight)
+        },
+        |p, full| p.mask(MaskFormat::Bits, full).causal(Alignment::PerBatch).sink(Sink::PerHead).softcap(5.0),
+    ];
+    let f = DType::F32;
+    for dtypes in [[f; 4], [f, DType::F16, DType::Bf16, DType::F16]] {
+        for (n, mask) in masks.into_iter().enumerate() {
+            let [q, k, v, out] = dtypes;
+            let problem = with_stats(Problem::new(shape([2, 2, 1, sq, sk, 8, 8])).dtypes(q, k, v, out));
+            let clean = Case::new(mask(problem, full), n as u64).vacuous_above(2e-2);
+            let truth = clean.truth();
+            let row = |h, i| reference::scores(&clean.problem, &clean.inputs(), [1, h, i]).unwrap();
+            let row = |h, i| row(h, i).iter().map(Option::is_some).collect::<Vec<_>>();
+            let seen = [0, 1].map(|h| (0..sq).map(|i| row(h, i)).collect::<Vec<_>>());
+            for options in all_paths() {
+                let plan = plan(gpu, &clean.problem, &options);
+                let want = run_plan(gpu, &plan, &clean);
+                assert_right(gpu, &plan, &clean, &truth, &want);
+                let mut hidden = 0;
+                for j in [0, 15, 39] {
+                    let mut case = clean.clone();
+                    let bad = BAD[(j as usize + n) % 3];
+                    for d in 0..8 {
+                        case.set(Tensor::K, [1, 0, j, d], bad);
+                        case.set(Tensor::V, [1, 0, j, d], bad);
+                    }
+                    let got = run_plan(gpu, &plan, &case);
+                    for row in 0..2 * 2 * sq as usize {
+                        let [b, h, i] = [row / 2 / sq as usize, row / sq as usize % 2, row % sq as usize];
+                        if b == 1 && seen[h][i][j as usize] {
+                            continue;
+                        }
+                        hidden += usize::from(b == 1);
+                        let at = row * 8..(row + 1) * 8;
+                        assert_eq!(
+                            got.out[at.clone()],
+                            want.out[at],
+                            "row {row} with {bad} in key {j}\n{plan}"
+                        );
+                        for (got, want) in [
+                            (&got.lse, &want.lse),
+                            (&got.entropy, &want.entropy),
+                            (&got.row_max, &want.row_max),
+                        ] {
+                            assert_eq!(
+                                got.as_ref().unwrap()[row],
+                                want.as_ref().unwrap()[row],
+                                "row {row}\n{plan}"
+                            );
+                        }
+                    }
+                }
+                assert!(hidden > 10, "only {hidden} pairs were hidden\n{plan}");
             }
         }
     }

@@ -3,7 +3,8 @@
 use crate::common::{Case, Gpu, assert_right, assert_same_bits, run_plan, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Caps, Kernel, Layout, Plan, PlanOptions, Problem, Stats, Strides, Temperature,
+    Alignment, Broadcast, Caps, DType, Kernel, Layout, MaskFormat, Plan, PlanOptions, Problem, Sink, Stats,
+    Strides, Temperature,
 };
 
 fn compare(gpu: &Gpu, case: &Case, options: &PlanOptions, shrink: impl Fn(&mut Caps)) -> usize {
@@ -131,5 +132,51 @@ fn more_than_65535_workgroups() {
             assert!(groups > 65535);
         }
         assert_eq!(got.out, case.v, "{kernel}");
+    }
+}
+
+/// Bias, masks and 16-bit tensors are bound in parts too: of rows that are no whole bytes and words, and of odd lengths.
+#[test]
+fn with_bias_masks_and_16_bit_storage() {
+    let gpu = gpu!();
+    let full = Broadcast([5, 6, 21, 19]);
+    let options: [fn(Problem, Broadcast) -> Problem; 8] = [
+        |p, full| p.mask(MaskFormat::Bytes, full),
+        |p, full| p.mask(MaskFormat::Bits, full),
+        |p, full| p.bias(DType::F32, full),
+        |p, full| p.bias(DType::F16, full).mask(MaskFormat::Bits, Broadcast([1, 6, 21, 19])),
+        |p, full| p.bias(DType::Bf16, Broadcast([5, 1, 21, 1])).mask(MaskFormat::Bytes, full),
+        |p, _| p.dtype(DType::F16),
+        |p, _| p.dtype(DType::Bf16).layout(Layout::Bshd),
+        |p, full| p.dtype(DType::F16).bias(DType::F16, full).softcap(5.0).with_alibi().sink(Sink::PerHead),
+    ];
+    for (n, option) in options.into_iter().enumerate() {
+        for d in if n > 4 { vec![8, 5] } else { vec![8] } {
+            let mut problem = option(problem(5, 6, 2, 21, 19), full);
+            problem.shape.head_dim_v = d;
+            let case = Case::new(problem, n as u64).vacuous_above(2e-2);
+            for kernel in Kernel::ALL {
+                let mut most = 0;
+                // Bindings from a share of the score matrix down to one that holds few rows.
+                for bytes in [8192, 1300] {
+                    most = most.max(compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
+                        caps.max_storage_buffer_binding_size = bytes.max(case.problem.shape.rows() * 12 + 64);
+                        caps.max_compute_workgroups_per_dimension = if bytes < 4096 { 3 } else { 65535 };
+                    }));
+                }
+                assert!(most > 3, "{most} parts");
+            }
+        }
+    }
+    // Rows of one long mask, cut in the middle of bytes.
+    for format in [MaskFormat::Bytes, MaskFormat::Bits] {
+        let rows = Problem::new(shape([1, 1, 1, 700, 37, 8, 8])).mask(format, Broadcast([1, 1, 700, 37]));
+        let case = Case::new(rows.causal(Alignment::Offset(-100)), 9);
+        for kernel in Kernel::ALL {
+            let parts = compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
+                caps.max_storage_buffer_binding_size = 2600;
+            });
+            assert!(parts >= 8, "{parts} parts");
+        }
     }
 }

@@ -39,7 +39,7 @@ fn check(gpu: &Gpu, problem: Problem, user: &[u32], mods: &Mods<'_>) {
         let mut plans = vec![common::plan(gpu, &case.problem, &options)];
         if kernel == Kernel::Tiled {
             let plan = Plan::new(&case.problem, &small, &options).unwrap();
-            assert_eq!(plan.slices().len(), 8);
+            assert!(plan.slices().len() >= 8);
             plans.push(plan);
         }
         for plan in plans {

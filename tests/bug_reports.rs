@@ -6,6 +6,10 @@
 //! barriers after early returns (gfx-rs/wgpu#4566) in `shaders.rs`, limits (tracel-ai/cubek#119, ggml-org/llama.cpp#19965,
 //! #26566) in `planning.rs` and `numerics/slicing.rs`, contexts made again (huggingface/transformers.js#1576) in
 //! `validation.rs`, threads and readback (gfx-rs/wgpu#5695, #8471) and determinism (ashalliants/ninfer-3090#43) in `sharing.rs`.
+//! Masks and bias (ggml-org/llama.cpp#16316, #12776, microsoft/onnxruntime#26766, onnx/onnx#8108) are in `numerics/dense.rs`, windows
+//! (huggingface/transformers#39408, microsoft/onnxruntime#32462) in `numerics/windows.rs`, soft caps, sinks and ALiBi
+//! (onnx/onnx#7865, huggingface/trl#5691, modular/modular#6198, ml-explore/mlx#3071) in `numerics/scores.rs` and f16
+//! (microsoft/onnxruntime#24723, #31626, gpuweb/gpuweb#5203) in `numerics/storage.rs`.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -14,8 +18,8 @@ use common::{
     Bench, Case, Gpu, assert_right, assert_same_bits, check, check_all, indices, plan, run, run_bench, shape,
 };
 use wgpu_attention::{
-    Alignment, Error, Inputs, Kernel, Layout, PlanOptions, Problem, Scale, Stats, Strides, Temperature,
-    Tensor, Tiles,
+    Alignment, Broadcast, Caps, DType, Error, Inputs, Kernel, Layout, MaskFormat, Plan, PlanOptions, Problem,
+    Scale, Stats, Strides, Temperature, Tensor, Tiles, Window,
 };
 
 /// The planner's tiles, small ones, and the naive kernel: every way through the code.
@@ -408,4 +412,201 @@ fn many_small_calls_do_not_pile_up_memory() {
     let grown = resident().saturating_sub(before);
     // Other tests of this binary run meanwhile and take some; a leak of one bind group a call would be several MB more.
     assert!(grown < 64 << 20, "{grown} bytes more after 3000 calls");
+}
+
+const FORMATS: [MaskFormat; 2] = [MaskFormat::Bytes, MaskFormat::Bits];
+
+/// A mask from a rule, packed in the order of its sizes.
+fn mask(case: &mut Case, keeps: impl Fn([u32; 4]) -> bool) {
+    let (format, Broadcast([b, h, i, j])) = case.problem.mask.unwrap();
+    let mut all = Vec::new();
+    for n in 0..b * h * i * j {
+        all.push(keeps([n / (h * i * j), n / (i * j) % h, n / j % i, n % j]));
+    }
+    case.mask = Some(match format {
+        MaskFormat::Bits => all
+            .chunks(8)
+            .map(|bits| bits.iter().rev().fold(0, |byte, &keep| byte << 1 | u8::from(keep)))
+            .collect(),
+        _ => all.iter().map(|&keep| u8::from(keep)).collect(),
+    });
+}
+
+/// ml-explore/mlx#2608: a row of which the mask hides everything was NaN on one path and 0 on the other.
+#[test]
+fn a_row_that_the_mask_hides_altogether() {
+    let gpu = gpu!();
+    for format in FORMATS {
+        let mut problem = Problem::new(shape([1, 1, 1, 4, 8, 4, 4])).mask(format, Broadcast([1, 1, 4, 8]));
+        problem.stats = Stats::ALL;
+        let mut case = Case::new(problem, 2608);
+        mask(&mut case, |[_, _, i, _]| i != 2);
+        for options in all_paths() {
+            let got = check(gpu, &case, &options);
+            assert_eq!(got.out[8..12], [0.0; 4]);
+            assert_eq!(got.lse.unwrap()[2], f32::NEG_INFINITY);
+            assert_eq!(got.entropy.unwrap()[2], 0.0);
+        }
+    }
+}
+
+/// pytorch/pytorch#103749: padding rows, hidden altogether below a causal triangle, poisoned the whole batch.
+#[test]
+fn padding_rows_below_a_triangle() {
+    let gpu = gpu!();
+    for format in FORMATS {
+        let problem = Problem::new(shape([1, 2, 2, 6, 10, 8, 8]))
+            .scale(Scale::Value(0.125))
+            .mask(format, Broadcast([1, 1, 6, 10]))
+            .with_lse();
+        let mut case = Case::new(problem, 103_749);
+        mask(&mut case, |[_, _, i, j]| i != 5 && j <= i);
+        for options in all_paths() {
+            let got = check(gpu, &case, &options);
+            assert_eq!([&got.out[40..48], &got.out[88..96]], [[0.0; 8]; 2]);
+        }
+    }
+}
+
+/// pytorch/pytorch#130014: a first, middle or last tile of which the mask hides everything from a row.
+#[test]
+fn tiles_that_the_mask_hides() {
+    let gpu = gpu!();
+    for format in FORMATS {
+        for hidden in [0..32, 32..64, 96..128, 0..127, 1..128] {
+            let mut problem =
+                Problem::new(shape([1, 2, 1, 5, 128, 8, 8])).mask(format, Broadcast([1, 2, 5, 128]));
+            problem.stats = Stats::ALL;
+            let mut case = Case::new(problem, 130_014);
+            mask(&mut case, |[_, h, i, j]| (i + h) % 2 == 0 || !hidden.contains(&j));
+            for options in all_paths() {
+                check(gpu, &case, &options);
+            }
+        }
+    }
+}
+
+/// jax-ml/jax#32300: a window was ignored where there was no mask.
+#[test]
+fn a_window_counts_without_a_mask() {
+    let gpu = gpu!();
+    for options in all_paths() {
+        let with = |left, right| {
+            let window = Window { left: Some(left), right: Some(right), keep_first: 0 };
+            let problem =
+                Problem::new(shape([1, 2, 2, 64, 80, 8, 8])).window(window).align(Alignment::TopLeft);
+            check(gpu, &Case::new(problem, 32300), &options).out
+        };
+        let (a, b) = (with(0, 31), with(0, 0));
+        let most = a.iter().zip(&b).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+        assert!(most > 0.5, "the right side changes the answer only by {most}");
+    }
+}
+
+/// intel/torch-xpu-ops#5090: a mask for each head failed with grouped heads, one for all heads worked.
+#[test]
+fn a_mask_for_each_head_of_a_group() {
+    let gpu = gpu!();
+    for heads in [1, 8] {
+        for format in FORMATS {
+            let sizes = Broadcast([3, heads, 8, 8]);
+            for options in all_paths() {
+                check(
+                    gpu,
+                    &Case::new(Problem::new(shape([3, 8, 2, 8, 8, 64, 64])).mask(format, sizes), 5090),
+                    &options,
+                );
+            }
+        }
+        let sizes = Broadcast([3, heads, 8, 8]);
+        check_all(
+            gpu,
+            &Case::new(Problem::new(shape([3, 8, 2, 8, 8, 64, 64])).bias(DType::F16, sizes), 5091),
+        );
+    }
+}
+
+/// jax-ml/jax#28974: a mask of padded keys, (batch, 1, 1, keys), was refused or read the wrong way round.
+#[test]
+fn a_mask_of_padded_keys() {
+    let gpu = gpu!();
+    for format in FORMATS {
+        for lens in [[1u32, 2, 7, 31], [8, 15, 16, 17], [30, 3, 24, 9]] {
+            let problem = Problem::new(shape([4, 4, 4, 32, 32, 16, 16]));
+            let mut case = Case::new(problem.clone().mask(format, Broadcast([4, 1, 1, 32])), 28974);
+            mask(&mut case, |[b, _, _, j]| j < lens[b as usize]);
+            let mut same = Case::new(problem.with_kv_len(), 28974);
+            same.kv_len = Some(lens.to_vec());
+            for options in all_paths() {
+                let (a, b) = (check(gpu, &case, &options), check(gpu, &same, &options));
+                for (a, b) in a.out.iter().zip(&b.out) {
+                    approx::assert_abs_diff_eq!(a, b, epsilon = 1e-6);
+                }
+            }
+        }
+    }
+}
+
+/// tracel-ai/cubecl#1027: a mask over several tiles of keys. However the keys are cut into tiles, the answer is one.
+#[test]
+fn a_random_mask_over_tiles_of_every_width() {
+    let gpu = gpu!();
+    let sizes = Broadcast([1, 2, 9, 131]);
+    for format in FORMATS {
+        let case =
+            Case::new(Problem::new(shape([1, 2, 2, 9, 131, 8, 8])).mask(format, sizes).with_lse(), 1027);
+        for (threads, keys_per_thread) in [(8, 1), (32, 1), (32, 4), (64, 4)] {
+            let tiles = Tiles { threads, row_groups: 2, keys_per_thread, dim_chunk: 2, v_chunk: 0 };
+            check(gpu, &case, &PlanOptions::tiles(tiles));
+        }
+    }
+}
+
+/// ggml-org/llama.cpp#26566: wide heads with a bias passed the workgroup memory, or found no path at all.
+#[test]
+fn wide_heads_with_a_bias() {
+    let gpu = gpu!();
+    for d in [256, 512] {
+        for dtype in [DType::F32, DType::F16] {
+            let problem = Problem::new(shape([1, 1, 1, 9, 40, d, d])).bias(dtype, Broadcast([1, 1, 9, 40]));
+            let plan = Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::default()).unwrap();
+            assert!(plan.workgroup_bytes() <= 16384 && plan.kernel() == Kernel::Tiled, "{plan}");
+            check_all(gpu, &Case::new(problem, 26566));
+        }
+    }
+}
+
+/// mlc-ai/web-llm#254: f16 on a device without shader-f16. Nothing here asks for a feature.
+#[test]
+fn f16_needs_no_feature() {
+    let gpu = gpu!();
+    assert!(!gpu.device.features().contains(wgpu_attention::wgpu::Features::SHADER_F16));
+    let sizes = Broadcast([1, 2, 9, 40]);
+    for options in all_paths() {
+        let problem = Problem::new(shape([1, 2, 1, 9, 40, 8, 8])).dtype(DType::F16).bias(DType::F16, sizes);
+        check(gpu, &Case::new(problem, 254).vacuous_above(2e-2), &options);
+    }
+}
+
+/// ml-explore/mlx#2894: a mask of more than 2^31 pairs was read at the wrong place. What cannot be bound is cut, and what
+/// cannot be cut is refused: indices never pass 32 bits.
+#[test]
+fn a_mask_of_more_than_two_to_the_31_pairs() {
+    for s in [46_341, 46_342, 65_537, 100_000] {
+        for format in FORMATS {
+            let problem = Problem::new(shape([1, 1, 1, s, s, 64, 64])).mask(format, Broadcast([1, 1, s, s]));
+            for limit in [128 << 20, 2 << 30, u64::from(u32::MAX) * 4] {
+                let mut caps = Caps::webgpu_default();
+                caps.max_storage_buffer_binding_size = limit;
+                let plan = Plan::new(&problem, &caps, &PlanOptions::default()).unwrap();
+                let bits = u64::from(problem.bits(Tensor::Mask));
+                for slice in plan.slices() {
+                    let span = slice.spans[Tensor::Mask as usize];
+                    assert!(span.len <= u64::from(u32::MAX) && span.len * bits <= 8 * limit, "{span:?}");
+                }
+                let last = plan.slices().last().unwrap().spans[Tensor::Mask as usize];
+                assert_eq!(last.start + last.len, u64::from(s) * u64::from(s));
+            }
+        }
+    }
 }

@@ -7,8 +7,9 @@ use common::{Rng, shape, value_error};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use wgpu_attention::{
-    AdapterClass, Alignment, Caps, Error, Kernel, Layout, Plan, PlanOptions, Problem, Scale, Slice, Stat,
-    Stats, Strides, Table, Temperature, Tensor, Tiles, wgpu,
+    AdapterClass, Alignment, Broadcast, Caps, DType, Error, Inputs, Kernel, Layout, LengthScale, MaskFormat,
+    Plan, PlanOptions, Problem, Scale, Sink, Slice, Stat, Stats, Strides, Table, TableData, Temperature,
+    Tensor, Tiles, Window, reference, wgpu,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -38,15 +39,22 @@ fn assert_within(plan: &Plan, caps: &Caps) {
     let alignment = u64::from(caps.min_storage_buffer_offset_alignment.max(1));
     for slice in plan.slices() {
         for (tensor, window) in Tensor::ALL.into_iter().zip(slice.spans) {
-            let bytes = window.len.saturating_mul(4);
+            let bits = u64::from(plan.problem().bits(tensor));
+            let bytes = window.len.saturating_mul(bits).div_ceil(32) * 4;
             assert!(
                 bytes <= caps.max_storage_buffer_binding_size,
                 "{bytes} bytes of {} in {plan}",
                 tensor.name()
             );
-            assert_eq!(window.start * 4 % alignment, 0, "{} starts at {}", tensor.name(), window.start);
+            assert_eq!(
+                window.start * bits % (8 * alignment),
+                0,
+                "{} starts at {}",
+                tensor.name(),
+                window.start
+            );
             assert!(
-                (window.start + window.len) * 4 <= plan.tensor_bytes(tensor),
+                window.start * bits / 8 + bytes <= plan.tensor_bytes(tensor),
                 "{} reaches beyond its buffer: {window:?}",
                 tensor.name()
             );
@@ -75,8 +83,11 @@ fn assert_covers(plan: &Plan) {
                     for (tensor, window) in Tensor::ALL.into_iter().zip(slice.spans) {
                         let view = plan.problem().view(tensor).unwrap();
                         let [_, _, seq, dim] = view.sizes();
+                        if view.extent() == 0 {
+                            continue;
+                        }
                         let (head, places) = match tensor {
-                            Tensor::Q | Tensor::Out => (h, i..i + 1),
+                            Tensor::Q | Tensor::Out | Tensor::Bias | Tensor::Mask => (h, i..i + 1),
                             _ => (h / s.group(), 0..seq),
                         };
                         for at in places {
@@ -610,6 +621,159 @@ fn every_rule_names_its_field_and_value() {
 }
 
 #[test]
+fn rules_of_the_options() {
+    let good = plain([2, 4, 2, 8, 9, 8, 8]);
+    let is = |field, value: &str| (field, value.to_owned());
+    let with = |problem: Problem| value_error(problem.check());
+    for cap in [0.0, -0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 2.4e38] {
+        assert_eq!(with(good.clone().softcap(cap)), is("softcap", &cap.to_string()));
+    }
+    assert_eq!(with(good.clone().softcap(1e-40)).0, "scale / temperature");
+    assert!(good.clone().softcap(2.3e38).check().is_ok());
+    for sizes in [[3, 4, 8, 9], [2, 2, 8, 9], [2, 4, 9, 8], [0, 4, 8, 9], [2, 4, 8, 0], [u32::MAX; 4]] {
+        let value = format!("{sizes:?}");
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            assert_eq!(with(good.clone().bias(dtype, Broadcast(sizes))), is("bias sizes", &value));
+        }
+        for format in [MaskFormat::Bytes, MaskFormat::Bits] {
+            assert_eq!(with(good.clone().mask(format, Broadcast(sizes))), is("mask sizes", &value));
+        }
+    }
+    for train_len in [0, 1] {
+        let rule = LengthScale::LogTrainLen { train_len };
+        assert_eq!(with(good.clone().length_scale(rule)), is("train_len", &train_len.to_string()));
+    }
+    assert_eq!(
+        with(good.clone().length_scale(LengthScale::Llama4 { coef: 0.1, floor: 0 })),
+        is("floor", "0")
+    );
+    for x in [f32::NAN, f32::INFINITY] {
+        let llama = LengthScale::Llama4 { coef: x, floor: 1 };
+        assert_eq!(with(good.clone().length_scale(llama)), is("coef", &x.to_string()));
+        let yarn = LengthScale::Yarn { factor: x };
+        assert_eq!(with(good.clone().length_scale(yarn)), is("yarn factor", &x.to_string()));
+    }
+    for alignment in [Alignment::TopLeft, Alignment::Offset(0), Alignment::PerBatch] {
+        for problem in [
+            good.clone(),
+            good.clone().length_scale(LengthScale::Yarn { factor: 2.0 }),
+            good.clone().softcap(1.0),
+        ] {
+            let error = problem.align(alignment).check();
+            assert!(matches!(error, Err(Error::Unused { field: "alignment", .. })), "{error:?}");
+        }
+        for problem in [
+            good.clone().with_alibi(),
+            good.clone().window(Window::default()),
+            good.clone().length_scale(LengthScale::Ssmax),
+        ] {
+            assert_eq!(problem.align(alignment).check(), Ok(()));
+        }
+    }
+    let error = good.clone().user_params(1).check();
+    assert!(matches!(error, Err(Error::Unused { field: "user_params", .. })), "{error:?}");
+}
+
+/// Tables are asked for, and refused, each by its name and length; and their numbers have rules.
+#[test]
+fn tables_of_the_options() {
+    let full = plain([2, 4, 2, 8, 9, 8, 8]).with_alibi().sink(Sink::PerHead).length_scale(LengthScale::Ssmax);
+    let plan = plan(&full, &Caps::webgpu_default());
+    let four = [0.5f32; 4];
+    let data = TableData {
+        alibi_slopes: Some(&four),
+        sinks: Some(&four),
+        ssmax: Some(&four),
+        ..TableData::default()
+    };
+    assert_eq!(plan.tables().pack(&full, &data).map(|t| t.len()), Ok(12));
+    let none = plain([2, 4, 2, 8, 9, 8, 8]);
+    type Set = for<'a> fn(&mut TableData<'a>, Option<&'a [f32]>);
+    let set: [(&str, Set); 3] = [
+        ("alibi_slopes", |t, x| t.alibi_slopes = x),
+        ("sinks", |t, x| t.sinks = x),
+        ("ssmax", |t, x| t.ssmax = x),
+    ];
+    for (name, set) in set {
+        let pack = |problem: &Problem, values: Option<&[f32]>, base: &TableData<'_>| {
+            let mut data = *base;
+            let values = values.map(<[f32]>::to_vec);
+            set(&mut data, values.as_deref());
+            plan.tables().pack(problem, &data).map(|_| ())
+        };
+        assert!(matches!(pack(&full, None, &data), Err(Error::Missing { field, .. }) if field == name));
+        let short = pack(&full, Some(&four[1..]), &data);
+        assert!(matches!(short, Err(Error::Length { field, got: 3, expected: 4 }) if field == name));
+        let unused = pack(&none, Some(&four), &TableData::default());
+        assert!(matches!(unused, Err(Error::Unused { field, .. }) if field == name));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (field, value) = value_error(pack(&full, Some(&[0.0, 1.0, bad, 0.0]), &data));
+            assert_eq!((field, value), (name, bad.to_string()));
+        }
+    }
+}
+
+/// The pairs that lengths and positions leave visible are counted one by one by the reference.
+#[test]
+fn visible_pairs_are_the_pairs_that_are_visible() {
+    let mut rng = Rng::new(7);
+    for n in 0..1500 {
+        let (sq, sk) = (rng.range(1, 12) as u32, rng.range(0, 12) as u32);
+        let mut problem = plain([2, 2, 1, sq, sk, 1, 1]);
+        problem.causal = rng.chance(0.5);
+        let side = |rng: &mut Rng| rng.chance(0.6).then(|| rng.range(0, 9) as u32);
+        if rng.chance(0.7) {
+            let keep_first = if rng.chance(0.5) { rng.range(0, 14) as u32 } else { 0 };
+            problem.window = Some(Window { left: side(&mut rng), right: side(&mut rng), keep_first });
+        }
+        if problem.causal || problem.window.is_some() {
+            let offset = Alignment::Offset(rng.range(-14, 14) as i32);
+            problem.alignment = rng.pick(&[Alignment::BottomRight, Alignment::TopLeft, offset]);
+        }
+        let (q, kv) = (vec![0.0; 4 * sq as usize], vec![0.0; 2 * sk as usize]);
+        let inputs = Inputs::new(&q, &kv, &kv);
+        let row =
+            |i| reference::scores(&problem, &inputs, [0, 0, i]).unwrap().into_iter().flatten().count() as u64;
+        let pairs: u64 = (0..sq).map(row).sum();
+        assert_eq!(problem.visible_pairs(), 4 * pairs, "{n}: {problem:?}");
+    }
+}
+
+/// Tensors beyond all memory: counted without overflow, and refused.
+#[test]
+fn tensors_beyond_all_memory() {
+    let point = Layout::Strided(Strides { offset: 0, batch: 0, head: 0, seq: 0, dim: 0 });
+    let x = [0.0];
+    for format in [MaskFormat::Bytes, MaskFormat::Bits] {
+        for numbers in
+            [[1 << 12, 1 << 10, 1, 1 << 20, 1 << 20, 1, 1], [1 << 16, 1 << 16, 1, 1, 1 << 30, 1, 1]]
+        {
+            let mut problem = plain(numbers).layouts(point, point, point, Layout::Bhsd);
+            let s = problem.shape;
+            problem.mask = Some((format, Broadcast([s.batch, s.q_heads, s.seq_q, s.seq_k])));
+            assert_eq!(problem.check(), Ok(()));
+            assert!(problem.bytes(Tensor::Mask).unwrap() >= 1 << 59);
+            let mut inputs = Inputs::new(&x, &x, &x);
+            inputs.mask = Some(&[1]);
+            assert!(matches!(inputs.check(&problem), Err(Error::Length { field: "mask", got: 1, .. })));
+            assert!(Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::default()).is_err());
+        }
+    }
+    // Two batches as far apart as numbers go: small parts of a buffer that nobody has.
+    for far in [1u64 << 60, 1 << 61, (1 << 62) - 100] {
+        let strided = Layout::Strided(Strides { offset: 0, batch: far, head: 64, seq: 8, dim: 1 });
+        let b = Layout::Bhsd;
+        for layouts in [[strided, b, b, b], [b, strided, b, b], [b, b, b, strided]] {
+            let [q, k, v, out] = layouts;
+            let problem = plain([2, 1, 1, 8, 8, 8, 8]).layouts(q, k, v, out);
+            let plan = plan(&problem, &Caps::webgpu_default());
+            let bytes = Tensor::MAIN.map(|tensor| plan.tensor_bytes(tensor));
+            assert!(bytes.iter().any(|&b| b >= far), "{bytes:?}");
+        }
+    }
+}
+
+#[test]
 fn heads_that_cannot_be_shared_out() {
     for (q_heads, kv_heads) in [(6, 4), (1, 2), (5, 0), (0, 3), (u32::MAX, 2)] {
         let problem = plain([1, q_heads, kv_heads, 1, 1, 1, 1]);
@@ -723,8 +887,42 @@ fn any_problem() -> impl Strategy<Value = Problem> {
             _ => None,
         };
         common::set_causal(&mut problem, causal);
+        add_options(&mut problem, offset as u32, [lse, entropy, row_max]);
         problem
     })
+}
+
+/// Options with numbers as they come.
+fn add_options(problem: &mut Problem, wild: u32, on: [bool; 3]) {
+    let s = problem.shape;
+    let pick = |shift: u32, n: u32| (wild >> shift & 0xff) % n;
+    let sizes = |shift: u32| {
+        let full = [s.batch, s.q_heads, s.seq_q, s.seq_k];
+        Broadcast(std::array::from_fn(|d| if wild >> (shift + d as u32) & 1 == 0 { 1 } else { full[d] }))
+    };
+    let dtype = |shift: u32| [DType::F32, DType::F16, DType::Bf16][(wild >> shift) as usize % 3];
+    problem.dtypes = [dtype(0), dtype(3), dtype(5), dtype(7)];
+    if on[0] {
+        let format = if wild & 2 == 0 { MaskFormat::Bytes } else { MaskFormat::Bits };
+        problem.mask = Some((format, sizes(4)));
+    }
+    if on[1] {
+        problem.bias = Some((dtype(9), sizes(8)));
+    }
+    if on[2] && wild & 4 == 0 {
+        let side = |n: u32| if n & 1 == 0 { Some(n) } else { None };
+        problem.window = Some(Window { left: side(wild), right: side(wild >> 3), keep_first: wild >> 5 });
+        problem.alibi = wild & 8 == 0;
+        problem.softcap = (wild & 16 == 0).then_some(f32::from_bits(wild));
+        problem.sink = [Sink::None, Sink::Zero, Sink::PerHead][pick(13, 3) as usize];
+        problem.length_scale = match wild % 5 {
+            0 => LengthScale::Ssmax,
+            1 => LengthScale::LogTrainLen { train_len: wild >> 20 },
+            2 => LengthScale::Llama4 { coef: f32::from_bits(wild), floor: wild >> 25 },
+            3 => LengthScale::Yarn { factor: f32::from_bits(wild.rotate_left(7)) },
+            _ => LengthScale::None,
+        };
+    }
 }
 
 fn any_caps() -> impl Strategy<Value = Caps> {
@@ -785,6 +983,12 @@ proptest! {
         let mut options = PlanOptions::default();
         options.kernel = Kernel::ALL.get(kernel).copied();
         let _ = (problem.flops(), problem.visible_pairs());
+        let _ = Tensor::ALL.map(|tensor| (problem.bytes(tensor).is_ok(), problem.bits(tensor)));
+        // Inputs that are far too short, before and after anything else is known.
+        let x = [0.0; 3];
+        let mut inputs = Inputs::new(&x, &x, &x);
+        (inputs.bias, inputs.mask) = (Some(&x[..]), Some(&[1][..]));
+        let _ = inputs.check(&problem);
         match Plan::new(&problem, &caps, &options) {
             Ok(plan) => {
                 assert_within(&plan, &caps);

@@ -1,13 +1,16 @@
 //! The one-shot call: host slices in, host vectors out. For scripts, tests and first steps.
 
 use crate::attention::Attention;
+use crate::buffers::Buffers;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::memory::{create_buffer, create_buffer_unset};
 use crate::plan::{Plan, PlanOptions, Stat, TableData, tables};
-use crate::prepared::{Bound, Buffers, create_buffer, create_buffer_unset};
-use crate::problem::{Problem, Tensor};
+use crate::prepared::Bound;
+use crate::problem::Problem;
 use crate::readback;
+use crate::tensor::Tensor;
 
 /// Host inputs of a problem. Numbers are f32 here; for a tensor stored as f16 or bf16 they are rounded on their way.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,9 +3,10 @@
 use crate::dtype::DType;
 use crate::mask::MaskFormat;
 use crate::plan::Tiles;
-use crate::problem::{Stats, Tensor};
 use crate::score::Sink;
 pub use crate::shader::tensor::Access;
+use crate::shape::Stats;
+use crate::tensor::Tensor;
 use crate::user_code::UserCode;
 use core::fmt;
 

@@ -1,7 +1,6 @@
 //! Where an element is: layouts, strides and extents. All arithmetic is 64-bit and checked.
 
 use crate::error::{Error, Result};
-use crate::problem::packed;
 
 /// The memory order of a (batch, head, seq, dim) tensor.
 ///
@@ -137,6 +136,28 @@ impl View {
             reach += u64::from(size - 1) * step;
         }
         Ok(())
+    }
+}
+
+/// Strides of a (batch, head, seq, dim) tensor that is packed in bhsd or bshd order.
+fn packed(layout: Layout, [_, heads, seq, dim]: [u32; 4]) -> Strides {
+    let (h, s, d) = (u64::from(heads), u64::from(seq), u64::from(dim));
+    match layout {
+        Layout::Bhsd => Strides {
+            offset: 0,
+            batch: h.saturating_mul(s).saturating_mul(d),
+            head: s.saturating_mul(d),
+            seq: d,
+            dim: 1,
+        },
+        Layout::Bshd => Strides {
+            offset: 0,
+            batch: h.saturating_mul(s).saturating_mul(d),
+            head: d,
+            seq: h.saturating_mul(d),
+            dim: 1,
+        },
+        Layout::Strided(strides) => strides,
     }
 }
 

@@ -87,6 +87,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod attention;
+mod buffers;
 mod caps;
 #[cfg(feature = "case")]
 pub mod case;
@@ -97,6 +98,7 @@ mod host;
 mod kernel;
 mod layout;
 mod mask;
+mod memory;
 mod plan;
 mod prepared;
 mod problem;
@@ -105,10 +107,13 @@ pub mod reference;
 mod score;
 mod scores;
 mod shader;
+mod shape;
 mod sharpness;
+mod tensor;
 mod user_code;
 
 pub use attention::Attention;
+pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
 pub use dtype::DType;
 pub use error::{Error, Result};
@@ -117,11 +122,13 @@ pub use kernel::{Access, Kernel, LengthSource, PipelineKey, TemperatureSource};
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
 pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
-pub use prepared::{Bound, BufferRef, Buffers, Prepared};
-pub use problem::{MAX_SEQ, Problem, Shape, Stats, Tensor};
+pub use prepared::{Bound, Prepared};
+pub use problem::Problem;
 pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
+pub use shape::{MAX_SEQ, Shape, Stats};
 pub use sharpness::{LengthScale, Scale, Temperature};
+pub use tensor::Tensor;
 pub use user_code::UserCode;
 pub use wgpu;
 

@@ -2,7 +2,7 @@
 //!
 //! Everything here is combined by AND. The shaders' twin of this file is `shaders/mask.wgsl`.
 
-use crate::problem::MAX_SEQ;
+use crate::shape::MAX_SEQ;
 
 /// Where query `i` stands among the keys: at position `i + offset`.
 ///

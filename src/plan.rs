@@ -14,9 +14,10 @@ use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::mask::Alignment;
-use crate::problem::{Problem, Tensor};
+use crate::problem::Problem;
 use crate::shader::{self, params::Params};
 use crate::sharpness::LengthScale;
+use crate::tensor::Tensor;
 use core::fmt;
 use core::ops::Range;
 

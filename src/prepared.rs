@@ -1,109 +1,16 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
 use crate::attention::{Attention, CompiledPass, Pipelines};
+use crate::buffers::{BufferRef, Buffers};
 use crate::error::{Error, Result};
-use crate::host::lost;
 use crate::kernel::Binding;
+use crate::memory::{create_buffer, create_buffer_unset};
 use crate::plan::{Plan, Slice, Span};
-use crate::problem::Tensor;
 use crate::shader::params::Params;
+use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-
-/// A buffer of the caller's and where in it a tensor begins.
-#[derive(Debug, Clone, Copy)]
-pub struct BufferRef<'a> {
-    /// Created with `BufferUsages::STORAGE`.
-    pub buffer: &'a wgpu::Buffer,
-    /// In bytes; a multiple of the device's `min_storage_buffer_offset_alignment` (usually 256 or less). A finer
-    /// offset goes into [`Layout::Strided`](crate::Layout::Strided).
-    pub offset: u64,
-}
-
-impl<'a> From<&'a wgpu::Buffer> for BufferRef<'a> {
-    fn from(buffer: &'a wgpu::Buffer) -> Self {
-        BufferRef { buffer, offset: 0 }
-    }
-}
-
-/// The buffers of one call, each with `BufferUsages::STORAGE`. q, k, v, bias, mask and tables may share a buffer; out and stats each
-/// need one that nothing else of the call is in.
-#[derive(Debug, Clone, Copy)]
-pub struct Buffers<'a> {
-    /// Queries.
-    pub q: BufferRef<'a>,
-    /// Keys.
-    pub k: BufferRef<'a>,
-    /// Values.
-    pub v: BufferRef<'a>,
-    /// The answer. Every element of it is written, and nothing else.
-    pub out: BufferRef<'a>,
-    /// The additive bias, packed in the order of its sizes; needed when the problem has one.
-    pub bias: Option<BufferRef<'a>>,
-    /// The dense mask, packed in the order of its sizes; needed when the problem has one.
-    pub mask: Option<BufferRef<'a>>,
-    /// The statistics, [`Plan::stats_bytes`] long; needed when the problem asks for one.
-    pub stats: Option<BufferRef<'a>>,
-    /// The small inputs as [`Plan::tables`] lays them out; needed when the problem uses one.
-    pub tables: Option<BufferRef<'a>>,
-}
-
-impl<'a> Buffers<'a> {
-    /// Without bias, mask, statistics and tables.
-    pub fn new(
-        q: impl Into<BufferRef<'a>>,
-        k: impl Into<BufferRef<'a>>,
-        v: impl Into<BufferRef<'a>>,
-        out: impl Into<BufferRef<'a>>,
-    ) -> Self {
-        Buffers {
-            q: q.into(),
-            k: k.into(),
-            v: v.into(),
-            out: out.into(),
-            bias: None,
-            mask: None,
-            stats: None,
-            tables: None,
-        }
-    }
-
-    /// With a buffer for the statistics.
-    pub fn stats(mut self, stats: impl Into<BufferRef<'a>>) -> Self {
-        self.stats = Some(stats.into());
-        self
-    }
-
-    /// With a buffer of small inputs.
-    pub fn tables(mut self, tables: impl Into<BufferRef<'a>>) -> Self {
-        self.tables = Some(tables.into());
-        self
-    }
-
-    /// With a buffer for the additive bias.
-    pub fn bias(mut self, bias: impl Into<BufferRef<'a>>) -> Self {
-        self.bias = Some(bias.into());
-        self
-    }
-
-    /// With a buffer for the dense mask.
-    pub fn mask(mut self, mask: impl Into<BufferRef<'a>>) -> Self {
-        self.mask = Some(mask.into());
-        self
-    }
-
-    fn tensor(&self, tensor: Tensor) -> Option<BufferRef<'a>> {
-        match tensor {
-            Tensor::Q => Some(self.q),
-            Tensor::K => Some(self.k),
-            Tensor::V => Some(self.v),
-            Tensor::Out => Some(self.out),
-            Tensor::Bias => self.bias,
-            Tensor::Mask => self.mask,
-        }
-    }
-}
 
 /// A plan whose variant is compiled. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -423,65 +330,5 @@ impl Bound {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         self.prepared.plan()
-    }
-}
-
-/// A buffer with contents; running out of memory is an error and not a panic.
-pub(crate) async fn create_buffer(
-    attention: &Attention,
-    label: &str,
-    bytes: u64,
-    usage: wgpu::BufferUsages,
-    fill: impl FnOnce(&mut [u8]),
-) -> Result<wgpu::Buffer> {
-    // Mapped buffers come in multiples of four bytes, and none is empty.
-    let size = bytes.next_multiple_of(4).max(4);
-    let mut contents = vec![0; bytes as usize];
-    fill(&mut contents);
-    let buffer = create(attention, label, size, usage, true).await?;
-    {
-        // Memory was there, or create() would have said so. What is left is a device that is gone: it makes invalid buffers
-        // and reports nothing.
-        let mut mapped = buffer.get_mapped_range_mut(..).map_err(lost)?;
-        mapped.slice(..bytes as usize).copy_from_slice(&contents);
-    }
-    buffer.unmap();
-    Ok(buffer)
-}
-
-/// A buffer of zeros.
-pub(crate) async fn create_buffer_unset(
-    attention: &Attention,
-    label: &str,
-    bytes: u64,
-    usage: wgpu::BufferUsages,
-) -> Result<wgpu::Buffer> {
-    create(attention, label, bytes.next_multiple_of(4).max(4), usage, false).await
-}
-
-async fn create(
-    attention: &Attention,
-    label: &str,
-    size: u64,
-    usage: wgpu::BufferUsages,
-    mapped_at_creation: bool,
-) -> Result<wgpu::Buffer> {
-    let available = attention.caps().max_buffer_size;
-    if size > available {
-        return Err(Error::LimitExceeded {
-            what: label.to_owned(),
-            limit: "max_buffer_size",
-            needed: size,
-            available,
-            advice: "ask for a device with larger limits (helpful_limits), or call once for each batch",
-        });
-    }
-    let device = attention.device();
-    let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-    let buffer =
-        device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation });
-    match scope.pop().await {
-        None => Ok(buffer),
-        Some(_) => Err(Error::OutOfMemory { label: label.to_owned(), bytes: size }),
     }
 }

@@ -3,7 +3,7 @@
 use crate::attention::Attention;
 use crate::error::Result;
 use crate::host::lost;
-use crate::prepared::create_buffer_unset;
+use crate::memory::create_buffer_unset;
 use futures::channel::oneshot;
 
 /// A buffer that results are copied into and that the host can map.

@@ -28,9 +28,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::host::Inputs;
 use crate::layout::View;
-use crate::problem::{Problem, Tensor};
+use crate::problem::Problem;
 use crate::score::Sink;
 use crate::scores::ScoreStage;
+use crate::tensor::Tensor;
 
 mod compare;
 mod score;

@@ -11,11 +11,13 @@ use crate::kernel::Kernel;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat};
 use crate::plan::{PlanOptions, TableData};
-use crate::problem::{Problem, Shape, Stats, Tensor};
+use crate::problem::Problem;
 use crate::readback;
 use crate::reference;
 use crate::score::{Broadcast, Sink};
+use crate::shape::{Shape, Stats};
 use crate::sharpness::{LengthScale, Temperature};
+use crate::tensor::Tensor;
 use core::ops::Range;
 
 /// How far a score has come.

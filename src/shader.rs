@@ -10,8 +10,8 @@ mod unroll;
 
 use crate::kernel::{Kernel, LengthSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;
-use crate::problem::Tensor;
 use crate::score::Sink;
+use crate::tensor::Tensor;
 use crate::user_code::UserCode;
 use std::fmt::Write;
 use unroll::Constants;
@@ -148,7 +148,8 @@ mod tests {
     use super::*;
     use crate::caps::Caps;
     use crate::plan::{Plan, PlanOptions};
-    use crate::problem::{Problem, Shape};
+    use crate::problem::Problem;
+    use crate::shape::Shape;
 
     /// The layout that is written twice, in Rust and in WGSL, is one.
     #[test]

@@ -3,7 +3,7 @@
 use super::array::Array;
 use super::error::CaseError;
 use super::header::{Header, Op};
-use crate::problem::Shape;
+use crate::shape::Shape;
 use safetensors::tensor::Dtype;
 use std::collections::BTreeMap;
 

@@ -8,8 +8,9 @@ use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, PipelineKey};
 use crate::layout::View;
-use crate::problem::{Problem, Tensor};
+use crate::problem::Problem;
 use crate::shader::params::{self, Params};
+use crate::tensor::Tensor;
 
 /// More dispatches than this are refused: a plan would not be small any more.
 const MAX_SLICES: u64 = 1 << 16;

@@ -2,7 +2,7 @@
 
 use crate::caps::{AdapterClass, Caps};
 use crate::error::{Error, Result};
-use crate::problem::Shape;
+use crate::shape::Shape;
 use core::fmt;
 
 /// Sizes of the tiled kernel, see `shaders/tiled.wgsl`. All are powers of two, except that `v_chunk` may be 0.

@@ -4,8 +4,8 @@ use super::{Cpu, Mods};
 use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
 use crate::plan::{Plan, Tiles};
-use crate::problem::Tensor;
 use crate::score::Sink;
+use crate::tensor::Tensor;
 use core::f32::consts::LOG2_E;
 
 const NOTHING: f32 = -3.0e38;

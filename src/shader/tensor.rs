@@ -4,7 +4,7 @@
 //! function: `load_q(row, d4)`, with `row` from `row_start` and `d4` counting vec4s, and the dims beyond the end 0.
 
 use crate::dtype::DType;
-use crate::problem::Tensor;
+use crate::tensor::Tensor;
 
 /// How four numbers of a row are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,0 +1,97 @@
+//! What a caller binds: buffers and where in them a tensor begins.
+
+use crate::tensor::Tensor;
+
+/// A buffer of the caller's and where in it a tensor begins.
+#[derive(Debug, Clone, Copy)]
+pub struct BufferRef<'a> {
+    /// Created with `BufferUsages::STORAGE`.
+    pub buffer: &'a wgpu::Buffer,
+    /// In bytes; a multiple of the device's `min_storage_buffer_offset_alignment` (usually 256 or less). A finer
+    /// offset goes into [`Layout::Strided`](crate::Layout::Strided).
+    pub offset: u64,
+}
+
+impl<'a> From<&'a wgpu::Buffer> for BufferRef<'a> {
+    fn from(buffer: &'a wgpu::Buffer) -> Self {
+        BufferRef { buffer, offset: 0 }
+    }
+}
+
+/// The buffers of one call, each with `BufferUsages::STORAGE`. q, k, v, bias, mask and tables may share a buffer; out and stats each
+/// need one that nothing else of the call is in.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers<'a> {
+    /// Queries.
+    pub q: BufferRef<'a>,
+    /// Keys.
+    pub k: BufferRef<'a>,
+    /// Values.
+    pub v: BufferRef<'a>,
+    /// The answer. Every element of it is written, and nothing else.
+    pub out: BufferRef<'a>,
+    /// The additive bias, packed in the order of its sizes; needed when the problem has one.
+    pub bias: Option<BufferRef<'a>>,
+    /// The dense mask, packed in the order of its sizes; needed when the problem has one.
+    pub mask: Option<BufferRef<'a>>,
+    /// The statistics, [`Plan::stats_bytes`](crate::Plan::stats_bytes) long; needed when the problem asks for one.
+    pub stats: Option<BufferRef<'a>>,
+    /// The small inputs as [`Plan::tables`](crate::Plan::tables) lays them out; needed when the problem uses one.
+    pub tables: Option<BufferRef<'a>>,
+}
+
+impl<'a> Buffers<'a> {
+    /// Without bias, mask, statistics and tables.
+    pub fn new(
+        q: impl Into<BufferRef<'a>>,
+        k: impl Into<BufferRef<'a>>,
+        v: impl Into<BufferRef<'a>>,
+        out: impl Into<BufferRef<'a>>,
+    ) -> Self {
+        Buffers {
+            q: q.into(),
+            k: k.into(),
+            v: v.into(),
+            out: out.into(),
+            bias: None,
+            mask: None,
+            stats: None,
+            tables: None,
+        }
+    }
+
+    /// With a buffer for the statistics.
+    pub fn stats(mut self, stats: impl Into<BufferRef<'a>>) -> Self {
+        self.stats = Some(stats.into());
+        self
+    }
+
+    /// With a buffer of small inputs.
+    pub fn tables(mut self, tables: impl Into<BufferRef<'a>>) -> Self {
+        self.tables = Some(tables.into());
+        self
+    }
+
+    /// With a buffer for the additive bias.
+    pub fn bias(mut self, bias: impl Into<BufferRef<'a>>) -> Self {
+        self.bias = Some(bias.into());
+        self
+    }
+
+    /// With a buffer for the dense mask.
+    pub fn mask(mut self, mask: impl Into<BufferRef<'a>>) -> Self {
+        self.mask = Some(mask.into());
+        self
+    }
+
+    pub(crate) fn tensor(&self, tensor: Tensor) -> Option<BufferRef<'a>> {
+        match tensor {
+            Tensor::Q => Some(self.q),
+            Tensor::K => Some(self.k),
+            Tensor::V => Some(self.v),
+            Tensor::Out => Some(self.out),
+            Tensor::Bias => self.bias,
+            Tensor::Mask => self.mask,
+        }
+    }
+}

@@ -9,7 +9,7 @@ pub const MAX_SEQ: u32 = 1 << 30;
 ///
 /// `q` is (batch, q_heads, seq_q, head_dim_qk), `k` is (batch, kv_heads, seq_k, head_dim_qk), `v` is
 /// (batch, kv_heads, seq_k, head_dim_v) and `out` is (batch, q_heads, seq_q, head_dim_v), in whatever
-/// memory order their [`Layout`]s say. Query head `h` reads key/value head `h / (q_heads / kv_heads)`.
+/// memory order their [`Layout`](crate::Layout)s say. Query head `h` reads key/value head `h / (q_heads / kv_heads)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Independent sequences. May be 0.

@@ -15,7 +15,8 @@
 
 const NOTHING = -3.0e38;
 
-// 2^x is 0 in f32 from here down; differences are cut off there, so that NOTHING - m cannot overflow.
+// 2^x is 0 in f32 from here down, and differences are cut off there, so that sums of them stay finite. (NOTHING less a maximum above
+// 4e37 is beyond f32; where that is -inf, as on all hardware known, it is cut off too.)
 const FLOOR = -1000.0;
 
 // Everything here is four rows at a time, one in each component.

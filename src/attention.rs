@@ -113,9 +113,10 @@ impl Attention {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the driver refuses the shader; [`Error::OutOfMemory`], [`Error::LimitExceeded`] or
-    /// [`Error::DeviceLost`] where there is no buffer to be had.
+    /// [`Error::LimitExceeded`] for a plan made for a device that has more than this one; [`Error::Driver`] where the driver
+    /// refuses the shader; [`Error::OutOfMemory`] or [`Error::DeviceLost`] where there is no buffer to be had.
     pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
+        plan.fits(self.caps())?;
         let pipelines = self.pipelines(plan.key()).await?;
         Prepared::new(self.clone(), plan.clone(), pipelines).await
     }
@@ -132,9 +133,10 @@ impl Attention {
     /// Compiles the variants of several plans ahead of their first use.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the driver refuses a shader.
+    /// As [`Attention::prepare`].
     pub async fn warm_up(&self, plans: &[Plan]) -> Result<()> {
         for plan in plans {
+            plan.fits(self.caps())?;
             self.pipelines(plan.key()).await?;
         }
         Ok(())
@@ -158,8 +160,12 @@ impl Attention {
         let label = key.to_string();
         let scope = self.inner.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let internal = self.inner.device.push_error_scope(wgpu::ErrorFilter::Internal);
+        let memory = self.inner.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let pipelines = Arc::new(self.compile(key, &label));
-        let (internal, validation) = (internal.pop(), scope.pop());
+        let (memory, internal, validation) = (memory.pop(), internal.pop(), scope.pop());
+        if memory.await.is_some() {
+            return Err(Error::OutOfMemory { label, bytes: 0 });
+        }
         if let Some(error) = internal.await.or(validation.await) {
             return Err(Error::Driver { label, message: error.to_string() });
         }

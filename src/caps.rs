@@ -109,13 +109,13 @@ impl Caps {
     }
 
     /// Operations after which a dispatch is cut in two, so that one dispatch stays well under the seconds after which
-    /// operating systems reset a driver, and other work of the app gets its turn. The figures are deliberately
-    /// low guesses of what half a second of each class can do.
+    /// operating systems reset a driver, and other work of the app gets its turn: about half a second for a CPU adapter
+    /// (lavapipe on two cores), and guesses, not measured, for the others.
     pub(crate) fn flops_per_dispatch(&self) -> u64 {
         match self.class {
             AdapterClass::Discrete => 400_000_000_000,
             AdapterClass::Integrated | AdapterClass::Other => 50_000_000_000,
-            AdapterClass::Cpu => 20_000_000_000,
+            AdapterClass::Cpu => 2_000_000_000,
         }
     }
 }

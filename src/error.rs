@@ -1,7 +1,8 @@
 //! One error type. Every variant names the field, what was found and the rule, and is raised
 //! before anything reaches the driver wherever the host can know.
 
-/// What can go wrong. No input makes this crate panic.
+/// What can go wrong. No number and no text that this crate is given makes it panic. (wgpu itself panics on objects of another
+/// device, or destroyed ones, which cannot be told from the outside: buffers and queue must be the device's own and alive.)
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here talks to a device, so every decision can be tested with limits made by hand.
 
+mod needs;
 mod slices;
 pub(crate) mod tables;
 mod tiles;
@@ -110,53 +111,7 @@ impl Plan {
             stats: problem.stats,
         };
         let tables = Tables::new(problem);
-        let bindings = kernel.passes().iter().map(|pass| pass.bindings(&key).count()).max().unwrap_or(0);
-        // Sections are found by 32-bit indices, so that counts as a limit too.
-        let section_limit = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        let stats_bytes = u64::from(key.stats.count()).saturating_mul(problem.shape.rows()).saturating_mul(4);
-        let needs = [
-            (
-                "a workgroup",
-                "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-                1,
-                u64::from(caps.threads()),
-                "ask for a device that can run compute shaders",
-            ),
-            (
-                "a thread that goes through all keys",
-                "max_loop_iterations",
-                iterations(&key, problem.shape.seq_k),
-                caps.loop_iterations(),
-                "this release of Mesa's llvmpipe leaves loops too early: take a newer one (26 is known to be good) or \
-                 another adapter, or split the keys over several calls",
-            ),
-            (
-                "the bindings of this problem",
-                "max_storage_buffers_per_shader_stage",
-                bindings as u64,
-                u64::from(caps.max_storage_buffers_per_shader_stage),
-                "leave out statistics, tables, bias or mask",
-            ),
-            (
-                "the statistics of all rows",
-                "max_storage_buffer_binding_size",
-                stats_bytes,
-                section_limit,
-                "ask for fewer statistics, or call once for each batch",
-            ),
-            (
-                "the tables",
-                "max_storage_buffer_binding_size",
-                tables.bytes(),
-                section_limit,
-                "call once for each batch",
-            ),
-        ];
-        for (what, limit, needed, available, advice) in needs {
-            if needed > available {
-                return Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice });
-            }
-        }
+        needs::check(&needs::of_key(&key, problem, &tables), caps)?;
 
         let rows = problem.shape.rows();
         // The sections are within the binding limit, checked above.
@@ -287,6 +242,15 @@ impl Plan {
         shader::source(&self.key)
     }
 
+    /// Whether a device has what this plan needs: a plan may have been made for another.
+    ///
+    /// # Errors
+    /// [`Error::LimitExceeded`] with the limit, the need and what there is.
+    pub fn fits(&self, caps: &Caps) -> Result<()> {
+        needs::check(&needs::of_plan(self), caps)?;
+        needs::check_alignment(self, caps)
+    }
+
     pub(crate) fn binding_alignment(&self) -> u64 {
         self.binding_alignment
     }
@@ -333,18 +297,7 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<(Kern
             Ok((Kernel::Tiled, tiles, "these tiles were asked for".to_owned()))
         }
         (kernel, None) => match Tiles::choose(shape, caps) {
-            Some(tiles) => {
-                let reason = format!(
-                    "the largest tiles for head dims {} and {} and {} queries within {} bytes of workgroup \
-                     memory and {} threads",
-                    shape.head_dim_qk,
-                    shape.head_dim_v,
-                    shape.seq_q,
-                    caps.max_compute_workgroup_storage_size,
-                    caps.threads(),
-                );
-                Ok((Kernel::Tiled, tiles, reason))
-            }
+            Some(tiles) => Ok((Kernel::Tiled, tiles, tiles.reason(shape, caps))),
             None => {
                 let reason = format!(
                     "no tile fits {} bytes of workgroup memory and {} threads",
@@ -358,28 +311,6 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<(Kern
             }
         },
     }
-}
-
-/// The most rounds that one thread makes in all loops of the kernel together: one line for each loop of `shaders/`. Each loop
-/// counts one more, for the round in which it ends.
-fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
-    let tiles = &key.tiles;
-    let (seq_k, dim4) = (u64::from(seq_k), u64::from(key.head_dim_qk.div_ceil(4)));
-    if key.kernel == Kernel::Naive {
-        return (dim4 + 1).max(3 * (seq_k + 1));
-    }
-    let [threads, row_groups, keys, lanes, chunk, v_step] =
-        [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]
-            .map(u64::from);
-    let staging = |vec4s: u64| vec4s.div_ceil(threads) + 1;
-    let v_block = u64::from(tiles.shape(key.head_dim_v).v_block);
-    let scores =
-        dim4.div_ceil(chunk) * (1 + staging(row_groups * chunk) + staging(keys * chunk) + chunk + 1) + 1;
-    let v_staging = if tiles.v_chunk > 0 { staging(v_step * v_block) } else { 0 };
-    // One more in each step of v: whether its keys lie on a boundary decides between two loops.
-    let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
-    let softmax = lanes + 1;
-    seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1)
 }
 
 /// The naive kernel has only a workgroup size.

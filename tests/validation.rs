@@ -5,8 +5,8 @@ mod common;
 
 use common::shape;
 use wgpu_attention::{
-    Alignment, Attention, BufferRef, Buffers, Error, Inputs, Kernel, Layout, PlanOptions, Prepared, Problem,
-    Stats, Strides, Temperature, Tensor, Tiles, wgpu,
+    AdapterClass, Alignment, Attention, BufferRef, Buffers, Caps, Error, Inputs, Kernel, Layout, Plan,
+    PlanOptions, Prepared, Problem, Stats, Strides, Temperature, Tensor, Tiles, wgpu,
 };
 
 struct Noop {
@@ -393,4 +393,47 @@ fn a_destroyed_device_is_an_error_and_not_a_panic() {
     assert!(matches!(again, Err(Error::DeviceLost(_))), "{again:?}");
     let compiled = gpu.attention.prepare_blocking(&gpu.attention.plan(&problem().with_lse()).unwrap());
     assert!(matches!(compiled, Err(Error::DeviceLost(_))), "{:?}", compiled.map(|_| ()));
+}
+
+#[test]
+fn a_plan_for_another_device_is_refused() {
+    let gpu = noop();
+    let limits = gpu.device.limits();
+    let problem = Problem::new(shape([1, 2, 2, 100, 300, 64, 64]));
+    let plan_with = |change: &dyn Fn(&mut Caps)| {
+        let mut caps = Caps::from_limits(&limits, AdapterClass::Discrete);
+        change(&mut caps);
+        caps
+    };
+    let own = plan_with(&|_| {});
+    assert!(Plan::new(&problem, &own, &PlanOptions::default()).unwrap().fits(&own).is_ok());
+    let limit_of = |plan: &Plan, caps: &Caps| match plan.fits(caps) {
+        Err(Error::LimitExceeded { limit, .. }) => limit,
+        other => panic!("{other:?}"),
+    };
+    let plan = Plan::new(&problem, &own, &PlanOptions::default()).unwrap();
+    for (limit, caps) in [
+        ("max_loop_iterations", plan_with(&|c| c.max_loop_iterations = 100)),
+        ("max_compute_workgroup_storage_size", plan_with(&|c| c.max_compute_workgroup_storage_size = 4096)),
+        ("max_storage_buffer_binding_size", plan_with(&|c| c.max_storage_buffer_binding_size = 4096)),
+        ("max_compute_workgroups_per_dimension", plan_with(&|c| c.max_compute_workgroups_per_dimension = 1)),
+        ("max_storage_buffers_per_shader_stage", plan_with(&|c| c.max_storage_buffers_per_shader_stage = 3)),
+        ("min_storage_buffer_offset_alignment", plan_with(&|c| c.min_storage_buffer_offset_alignment = 4096)),
+        ("min_uniform_buffer_offset_alignment", plan_with(&|c| c.min_uniform_buffer_offset_alignment = 4096)),
+        (
+            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+            plan_with(&|c| c.max_compute_invocations_per_workgroup = 8),
+        ),
+    ] {
+        assert_eq!(limit_of(&plan, &caps), limit);
+    }
+
+    // And a device asks: here of a plan whose bindings are aligned for one that asks for less.
+    let loose = plan_with(&|c| c.min_storage_buffer_offset_alignment = 16);
+    assert!(limits.min_storage_buffer_offset_alignment > 16);
+    let plan = Plan::new(&problem, &loose, &PlanOptions::default()).unwrap();
+    let result = gpu.attention.prepare_blocking(&plan);
+    assert!(matches!(result, Err(Error::LimitExceeded { .. })), "{result:?}");
+    let warmed = pollster::block_on(gpu.attention.warm_up(&[plan]));
+    assert!(matches!(warmed, Err(Error::LimitExceeded { .. })), "{warmed:?}");
 }

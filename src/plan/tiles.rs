@@ -174,6 +174,27 @@ impl Tiles {
         Ok(())
     }
 
+    /// Why [`Tiles::choose`] came to these.
+    pub(crate) fn reason(&self, shape: &Shape, caps: &Caps) -> String {
+        let table = match caps.class {
+            AdapterClass::Cpu => "small workgroups for a CPU",
+            _ => "as many rows as the registers for the output hold",
+        };
+        let limits = format!(
+            "{} of {} bytes of workgroup memory, {} of {} threads",
+            self.workgroup_bytes(shape.head_dim_v),
+            caps.max_compute_workgroup_storage_size,
+            self.threads,
+            caps.threads()
+        );
+        let few = if self.rows() >= shape.seq_q && shape.seq_q > 0 {
+            format!(", no more rows than {} queries need", shape.seq_q)
+        } else {
+            String::new()
+        };
+        format!("{table} at head dims {} and {}{few} ({limits})", shape.head_dim_qk, shape.head_dim_v)
+    }
+
     /// The first of the candidates, best first, that the device can hold. `None` where it can hold none.
     ///
     /// Candidates go from many rows (each key that is loaded serves all of them) to few (for wide heads, whose output fills the
@@ -186,7 +207,7 @@ impl Tiles {
         let most_row_groups = if is_cpu { 8 } else { 16 };
         let most_threads = match dim4_v {
             // A CPU keeps the registers of all threads in its caches and runs a few of them at a time: a workgroup as
-            // large as eight row groups need is enough, and compiles in half the time.
+            // large as eight row groups need is enough, and there is less to compile.
             _ if is_cpu => (2 * dim4_v).next_power_of_two().clamp(32, 256),
             0..=128 => 128,
             _ => 256,

@@ -136,7 +136,8 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     }
     writeln!(
         out,
-        "next     your own tensors: wgpu-attention run q.npy k.npy v.npy --temperature 0.5 --check --heatmap map.svg"
+        "next     your own tensors, as .npy or .safetensors: {} run q.npy k.npy v.npy --temperature 0.5 --check --heatmap map.svg",
+        program()
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -265,6 +266,13 @@ fn table(sections: &[Section], out: &mut impl Write) -> Result<()> {
     writeln!(out, "error    {ERRORS}")?;
     writeln!(out, "time     {TIMED}")?;
     Ok(())
+}
+
+/// How to call this program from here: its path, from the working directory where it is below that.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_else(|_| "wgpu-attention".into());
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(&path).display().to_string()
 }
 
 /// The command line as it was typed, without the folder that the program is in.

@@ -1,0 +1,172 @@
+//! What a plan needs of a device, as a list: asked of the capabilities that it is made for, and again of the device that it
+//! is prepared on.
+
+use super::{Plan, Tables};
+use crate::caps::Caps;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, PipelineKey};
+use crate::problem::Problem;
+use crate::tensor::Tensor;
+
+pub(super) struct Need {
+    what: &'static str,
+    limit: &'static str,
+    needed: u64,
+    available: fn(&Caps) -> u64,
+    advice: &'static str,
+}
+
+const BINDING: &str = "max_storage_buffer_binding_size";
+const OTHER_DEVICE: &str = "plan for this device, with Attention::plan";
+
+/// The first need that is not met.
+pub(super) fn check(needs: &[Need], caps: &Caps) -> Result<()> {
+    for need in needs {
+        let (needed, available) = (need.needed, (need.available)(caps));
+        if needed > available {
+            let what = need.what.to_owned();
+            return Err(Error::LimitExceeded {
+                what,
+                limit: need.limit,
+                needed,
+                available,
+                advice: need.advice,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What does not depend on how the problem is cut into slices.
+pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> Vec<Need> {
+    let bindings = key.kernel.passes().iter().map(|pass| pass.bindings(key).count()).max().unwrap_or(0);
+    // Sections are found by 32-bit indices, so that counts as a limit too.
+    let section: fn(&Caps) -> u64 = |caps| caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+    vec![
+        Need {
+            what: "a workgroup",
+            limit: "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+            needed: key.tiles.threads.into(),
+            available: |caps| caps.threads().into(),
+            advice: "ask for a device that can run compute shaders, or plan for this one",
+        },
+        Need {
+            what: "a thread that goes through all keys",
+            limit: "max_loop_iterations",
+            needed: iterations(key, problem.shape.seq_k),
+            available: Caps::loop_iterations,
+            advice: "this release of Mesa's llvmpipe leaves loops too early: take a newer one (26.2 was tested and does \
+                     not) or another adapter, or split the keys over several calls",
+        },
+        Need {
+            what: "the bindings of this problem",
+            limit: "max_storage_buffers_per_shader_stage",
+            needed: bindings as u64,
+            available: |caps| caps.max_storage_buffers_per_shader_stage.into(),
+            advice: "leave out statistics, tables, bias or mask",
+        },
+        Need {
+            what: "the statistics of all rows",
+            limit: BINDING,
+            needed: u64::from(key.stats.count()).saturating_mul(problem.shape.rows()).saturating_mul(4),
+            available: section,
+            advice: "ask for fewer statistics, or call once for each batch",
+        },
+        Need {
+            what: "the tables",
+            limit: BINDING,
+            needed: tables.bytes(),
+            available: section,
+            advice: "call once for each batch",
+        },
+    ]
+}
+
+/// Everything, for a plan that is made.
+pub(super) fn of_plan(plan: &Plan) -> Vec<Need> {
+    let mut needs = of_key(&plan.key, &plan.problem, &plan.tables);
+    let spans = plan.slices.iter().flat_map(|slice| {
+        Tensor::ALL.map(|t| {
+            let bits = u64::from(plan.problem.bits(t));
+            slice.spans[t as usize].len.saturating_mul(bits).div_ceil(32) * 4
+        })
+    });
+    let workgroups = plan.slices.iter().flat_map(|slice| &slice.workgroups).flatten();
+    needs.extend([
+        Need {
+            what: "the workgroup memory of this plan",
+            limit: "max_compute_workgroup_storage_size",
+            needed: plan.workgroup_bytes().into(),
+            available: |caps| caps.max_compute_workgroup_storage_size.into(),
+            advice: OTHER_DEVICE,
+        },
+        Need {
+            what: "the largest binding of this plan",
+            limit: BINDING,
+            needed: spans.max().unwrap_or(0).max(plan.scratch_bytes),
+            available: |caps| caps.max_storage_buffer_binding_size,
+            advice: OTHER_DEVICE,
+        },
+        Need {
+            what: "the largest dispatch of this plan",
+            limit: "max_compute_workgroups_per_dimension",
+            needed: workgroups.copied().max().unwrap_or(0).into(),
+            available: |caps| caps.max_compute_workgroups_per_dimension.into(),
+            advice: OTHER_DEVICE,
+        },
+    ]);
+    needs
+}
+
+/// Whether what a plan aligns is aligned for a device too: alignments are powers of two, so the larger one serves both.
+pub(super) fn check_alignment(plan: &Plan, caps: &Caps) -> Result<()> {
+    for (what, limit, planned, device) in [
+        (
+            "a binding that this plan aligned for another device",
+            "min_storage_buffer_offset_alignment",
+            plan.binding_alignment,
+            caps.min_storage_buffer_offset_alignment,
+        ),
+        (
+            "the params that this plan aligned for another device",
+            "min_uniform_buffer_offset_alignment",
+            plan.params_stride(),
+            caps.min_uniform_buffer_offset_alignment,
+        ),
+    ] {
+        let device = u64::from(device.max(1));
+        if !planned.is_multiple_of(device) {
+            // More alignment than the plan gives.
+            return Err(Error::LimitExceeded {
+                what: what.to_owned(),
+                limit,
+                needed: device,
+                available: planned,
+                advice: OTHER_DEVICE,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The most rounds that one thread makes in all loops of the kernel together: one line for each loop of `shaders/`. Each loop
+/// counts one more, for the round in which it ends.
+fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
+    let tiles = &key.tiles;
+    let (seq_k, dim4) = (u64::from(seq_k), u64::from(key.head_dim_qk.div_ceil(4)));
+    if key.kernel == Kernel::Naive {
+        return (dim4 + 1).max(3 * (seq_k + 1));
+    }
+    let [threads, row_groups, keys, lanes, chunk, v_step] =
+        [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]
+            .map(u64::from);
+    let staging = |vec4s: u64| vec4s.div_ceil(threads) + 1;
+    let v_block = u64::from(tiles.shape(key.head_dim_v).v_block);
+    let scores =
+        dim4.div_ceil(chunk) * (1 + staging(row_groups * chunk) + staging(keys * chunk) + chunk + 1) + 1;
+    let v_staging = if tiles.v_chunk > 0 { staging(v_step * v_block) } else { 0 };
+    // One more in each step of v: whether its keys lie on a boundary decides between two loops.
+    let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
+    let softmax = lanes + 1;
+    seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1)
+}

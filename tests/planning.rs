@@ -481,7 +481,7 @@ fn long_work_is_cut() {
         assert_covers_windows(&plan);
         let flops = problem.flops() / plan.slices().len() as u64;
         assert!(flops <= 400_000_000_000, "{flops} operations in one dispatch of {class:?}");
-        assert!(plan.slices().len() < 1 << 14, "{} dispatches", plan.slices().len());
+        assert!(plan.slices().len() <= 1 << 14, "{} dispatches", plan.slices().len());
     }
 }
 

@@ -206,8 +206,9 @@ impl Tiles {
         let is_cpu = caps.class == AdapterClass::Cpu;
         let most_row_groups = if is_cpu { 8 } else { 16 };
         let most_threads = match dim4_v {
-            // A CPU keeps the registers of all threads in its caches and runs a few of them at a time: a workgroup as
-            // large as eight row groups need is enough, and there is less to compile.
+            // CPU adapters compile slowly: small workgroups trade some speed for that. With 4 heads of 512 x 64 these tiles take
+            // 1.3 times as long on lavapipe 22.3 and 1.15 times on 26.2 as those for cards, while SwiftShader compiles them in 1.2
+            // instead of 3.2 seconds, and Mesa's OpenGL in a fraction of 20.
             _ if is_cpu => (2 * dim4_v).next_power_of_two().clamp(32, 256),
             0..=128 => 128,
             _ => 256,
@@ -237,7 +238,7 @@ impl Tiles {
                     continue;
                 };
                 // v is staged where more than one thread row reads it and enough of it fits. On a CPU workgroup
-                // memory is ordinary memory, and staging a copy for nothing.
+                // memory is ordinary memory, and staging mostly a copy.
                 if !is_cpu && tiles.shape(shape.head_dim_v).out_row_groups < row_groups {
                     let staged = |v_chunk| Tiles { v_chunk, ..tiles };
                     if let Some(fits) = descending(tiles.keys())

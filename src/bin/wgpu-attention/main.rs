@@ -4,6 +4,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod arrays;
+mod bench;
 mod check;
 mod demo;
 mod fail;
@@ -37,6 +38,7 @@ enum Command {
     Check(check::Args),
     Validate(validate::Args),
     Demo(demo::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::main(args, &mut out),
         Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),
+        Command::Bench(args) => bench::main(args, &mut out),
     };
     match result {
         Ok(code) => code,

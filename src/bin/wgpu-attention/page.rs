@@ -14,7 +14,7 @@ pub(crate) struct Facts {
     pub command: String,
 }
 
-const CSS: &str = include_str!("page.css");
+pub(crate) const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
 /// The page. Writing into a `String` cannot fail, so that results of `write!` are dropped.

@@ -57,7 +57,7 @@ impl Cost {
         [
             (self.flops as f64 / roofs.compute(), Limit::Compute),
             (self.pairs as f64 / roofs.exp2, Limit::Exp2),
-            (self.bytes as f64 / roofs.copy, Limit::Memory),
+            (self.bytes as f64 / roofs.memory(), Limit::Memory),
         ]
         .into_iter()
         .fold((0.0, Limit::Compute), |most, next| if next.0 > most.0 { next } else { most })
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_lowest_roof_is_found() {
-        let roofs = Roofs { fma: 1e9, dot: 2e9, exp2: 1e9, copy: 1e9, workgroup: 1e9 };
+        let roofs = Roofs { fma: 1e9, dot: 2e9, exp2: 1e9, copy: 5e8, read: 1e9, workgroup: 1e9 };
         let shape = Shape::self_attention(1, 1, 1000, 64);
         let (seconds, limit) = Cost::of(&Problem::new(shape)).unwrap().floor(&roofs);
         assert_eq!((seconds, limit), (4.0 * 64.0 * 1e6 / 2e9, Limit::Compute));

@@ -141,9 +141,9 @@ impl Stopwatch {
         };
         let known = roofs::known_work(attention).await?;
         let (groups, calls) = known.grow(&stopwatch, 0.01).await?;
-        let wall = known.best(&stopwatch, groups, calls).await?;
+        let wall = known.best(&stopwatch, groups, calls, 1.0).await?;
         stopwatch.stamps = Some(stamps);
-        let stamped = known.best(&stopwatch, groups, calls).await?;
+        let stamped = known.best(&stopwatch, groups, calls, 1.0).await?;
         let ratio = stamped / wall;
         // The wall clock sees some driver beside the work, and other programs disturb both.
         if (0.5..1.25).contains(&ratio) {

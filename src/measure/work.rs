@@ -50,7 +50,7 @@ impl Work {
     ///
     /// # Errors
     /// What [`Problem::check`] finds; [`Error::Value`] for a problem without elements; [`Error::Missing`] for user code, which has no
-    /// float64 twin here; [`Error::OutOfMemory`], [`Error::DeviceLost`].
+    /// float64 twin here; [`Error::LimitExceeded`] for a tensor that is no buffer of the device; [`Error::OutOfMemory`], [`Error::DeviceLost`].
     pub async fn new(attention: &Attention, problem: &Problem) -> Result<Work> {
         problem.check()?;
         let s = &problem.shape;
@@ -60,6 +60,19 @@ impl Work {
                 s.rows(),
                 "at least 1 where time is to be taken",
             ));
+        }
+        let most = attention.caps().max_buffer_size;
+        for tensor in Tensor::ALL {
+            let needed = problem.bytes(tensor)?;
+            if needed > most {
+                return Err(Error::LimitExceeded {
+                    what: format!("{} of this problem", tensor.name()),
+                    limit: "max_buffer_size",
+                    needed,
+                    available: most,
+                    advice: "measure a smaller problem",
+                });
+            }
         }
         let made = Made::new(problem)?;
         let inputs = made.inputs();

@@ -4,8 +4,8 @@ mod compare;
 mod csv;
 mod html;
 mod plot;
-mod problems;
-mod report;
+pub(crate) mod problems;
+pub(crate) mod report;
 mod suite;
 mod text;
 

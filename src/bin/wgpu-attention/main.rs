@@ -1,4 +1,5 @@
-//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work.
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work, see how
+//! fast it is.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -14,6 +15,7 @@ mod info;
 mod output;
 mod page;
 mod run;
+mod tune;
 mod validate;
 mod work;
 
@@ -39,6 +41,7 @@ enum Command {
     Validate(validate::Args),
     Demo(demo::Args),
     Bench(bench::Args),
+    Tune(tune::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),
         Command::Bench(args) => bench::main(args, &mut out),
+        Command::Tune(args) => tune::main(args, &mut out),
     };
     match result {
         Ok(code) => code,

@@ -56,7 +56,7 @@ pub(crate) fn read(path: &Path) -> Result<Report> {
 
 /// How far the machine itself has moved: the largest relative change of a roof.
 pub(crate) fn drift(before: &Report, now: &Report) -> f64 {
-    let roofs = |r: &Report| [r.roofs.compute(), r.roofs.exp2, r.roofs.copy];
+    let roofs = |r: &Report| [r.roofs.compute(), r.roofs.exp2, r.roofs.memory()];
     roofs(before).iter().zip(roofs(now)).map(|(b, n)| (n / b).ln().abs().exp() - 1.0).fold(0.0, f64::max)
 }
 
@@ -118,7 +118,7 @@ mod tests {
                 clock: Clock::Wall,
                 clock_because: String::new(),
             },
-            roofs: Roofs { fma: compute, dot: 1.0, exp2: 1.0, copy: 1.0, workgroup: 1.0 },
+            roofs: Roofs { fma: compute, dot: 1.0, exp2: 1.0, copy: 1.0, read: 1.0, workgroup: 1.0 },
             rows,
             scaling: Vec::new(),
             left_out: Vec::new(),

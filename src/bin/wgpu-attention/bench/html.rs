@@ -80,9 +80,9 @@ fn point(row: &Row, x: f64) -> Point {
 
 fn roofline(page: &mut String, report: &Report, kernels: &[&str]) {
     let rows = &report.rows;
-    let (compute, copy) = (report.roofs.compute() / 1e9, report.roofs.copy / 1e9);
+    let (compute, memory) = (report.roofs.compute() / 1e9, report.roofs.memory() / 1e9);
     // So that the bend is in the picture.
-    let bend = compute / copy;
+    let bend = compute / memory;
     let x = Axis::around("operations for each byte", rows.iter().map(|r| r.intensity).chain([bend]));
     let y = Axis::around("GFLOP/s", rows.iter().map(|r| r.gflops).chain([compute]));
     let (Some(x), Some(y)) = (x, y) else { return };
@@ -92,9 +92,9 @@ fn roofline(page: &mut String, report: &Report, kernels: &[&str]) {
             points: [(bend, compute), (x.to, compute)],
         },
         Roof {
-            name: format!("memory: {} GB/s", digits(copy)),
+            name: format!("memory: {} GB/s", digits(memory)),
             // From the left or from the bottom, whichever comes first.
-            points: [(x.from.max(y.from / copy), (x.from.max(y.from / copy)) * copy), (bend, compute)],
+            points: [(x.from.max(y.from / memory), (x.from.max(y.from / memory)) * memory), (bend, compute)],
         },
     ];
     let series = kernels

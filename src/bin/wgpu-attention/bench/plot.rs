@@ -61,7 +61,7 @@ impl Axis {
         (x / self.from).ln() / (self.to / self.from).ln()
     }
 
-    /// 1, 2 and 5 times powers of ten, or only the powers where that is many.
+    /// 1, 2 and 5 times powers of ten; only the powers where that is many, and all digits where it is few.
     fn marks(&self) -> Vec<f64> {
         let decades = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
         let all = |steps: &[f64]| -> Vec<f64> {
@@ -71,8 +71,11 @@ impl Axis {
                 .filter(|m| (self.from..=self.to).contains(m))
                 .collect()
         };
-        let fine = all(&[1.0, 2.0, 5.0]);
-        if fine.len() > 8 { all(&[1.0]) } else { fine }
+        match all(&[1.0, 2.0, 5.0]) {
+            many if many.len() > 8 => all(&[1.0]),
+            few if few.len() < 3 => all(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]),
+            marks => marks,
+        }
     }
 }
 

@@ -188,11 +188,17 @@ impl Suite {
         bar.set_message("measuring");
         let mut costs = costs.into_iter();
         for item in items {
-            let work = pollster::block_on(Work::new(&self.gpu.attention, &item.problem));
+            // Inputs and their right answer take time, too.
+            let any = subjects.iter().any(|subject| self.no_time(item, subject).is_none());
+            let work = any.then(|| pollster::block_on(Work::new(&self.gpu.attention, &item.problem)));
             for subject in subjects {
-                let row = match &work {
-                    Ok(work) => self.row(item, work, subject),
-                    Err(error) => Err(error.clone().into()),
+                let row = match (&work, self.no_time(item, subject)) {
+                    (Some(Ok(work)), None) => self.row(item, work, subject),
+                    (Some(Err(error)), _) => Err(error.clone().into()),
+                    (_, Some(because)) => Err(Skip::Because(because)),
+                    (None, None) => {
+                        Err(Skip::Because("there was no time for its inputs (--seconds)".to_owned()))
+                    }
                 };
                 let (because, wrong) = match row {
                     Ok(row) => {
@@ -225,14 +231,16 @@ impl Suite {
         floor / known.unwrap_or_else(|| subject.guess()).max(1e-6)
     }
 
-    fn row(&mut self, item: &Item, work: &Work, subject: &Subject) -> Result<Row, Skip> {
+    /// Why a row is left out for time, if it is.
+    fn no_time(&self, item: &Item, subject: &Subject) -> Option<String> {
         let left = self.end.saturating_duration_since(Instant::now()).as_secs_f64();
+        // To be checked, and timed twice.
         let expected = 3.0 * self.expected_call(item, subject);
-        if expected > left {
-            return Err(Skip::Because(format!(
-                "it would take about {expected:.0} s, and {left:.0} s are left (--seconds)"
-            )));
-        }
+        (expected > left)
+            .then(|| format!("it would take about {expected:.1} s, and {left:.1} s are left (--seconds)"))
+    }
+
+    fn row(&mut self, item: &Item, work: &Work, subject: &Subject) -> Result<Row, Skip> {
         let planned = self.gpu.attention.plan(&item.problem)?.kernel();
         match subject {
             Subject::Member(kernel) => {

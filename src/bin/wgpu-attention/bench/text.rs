@@ -6,13 +6,14 @@ use crate::fail::Result;
 use std::io::Write;
 
 /// Roofs in words: name, value, unit.
-pub(super) fn roofs(report: &Report) -> [(&'static str, f64, &'static str); 5] {
+pub(super) fn roofs(report: &Report) -> [(&'static str, f64, &'static str); 6] {
     let r = &report.roofs;
     [
         ("fma", r.fma / 1e9, "GFLOP/s"),
         ("dot", r.dot / 1e9, "GFLOP/s"),
         ("exp2", r.exp2 / 1e9, "G/s"),
         ("copy", r.copy / 1e9, "GB/s"),
+        ("read", r.read / 1e9, "GB/s"),
         ("workgroup memory", r.workgroup / 1e9, "GB/s"),
     ]
 }

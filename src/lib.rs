@@ -102,6 +102,7 @@ mod memory;
 mod plan;
 mod prepared;
 mod problem;
+pub mod random;
 mod readback;
 pub mod reference;
 mod score;

@@ -103,6 +103,7 @@ mod memory;
 mod plan;
 mod prepared;
 mod problem;
+mod program;
 pub mod random;
 mod readback;
 pub mod reference;
@@ -111,6 +112,7 @@ mod scores;
 mod shader;
 mod shape;
 mod sharpness;
+pub mod softmax;
 mod tensor;
 mod user_code;
 

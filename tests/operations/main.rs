@@ -1,0 +1,7 @@
+//! The operations beside attention, on a device, against float64 and its bounds.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod softmax;
+mod softmax_backward;

@@ -73,10 +73,16 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 let q3 = pool[q_at + 3u * ROW_GROUPS];
                 for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                     let k = pool[K_STAGE + (c * KEY_LANES + key_lane) * K_STRIDE + d];
-                    part[c] = fma(q0, vec4<f32>(k.x), part[c]);
-                    part[c] = fma(q1, vec4<f32>(k.y), part[c]);
-                    part[c] = fma(q2, vec4<f32>(k.z), part[c]);
-                    part[c] = fma(q3, vec4<f32>(k.w), part[c]);
+                    if (SOFTCAP) {
+                        // Scores near a cap are large, and so are their partial sums: four products are summed before they
+                        // meet them.
+                        part[c] += fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), q0 * k.x)));
+                    } else {
+                        part[c] = fma(q0, vec4<f32>(k.x), part[c]);
+                        part[c] = fma(q1, vec4<f32>(k.y), part[c]);
+                        part[c] = fma(q2, vec4<f32>(k.z), part[c]);
+                        part[c] = fma(q3, vec4<f32>(k.w), part[c]);
+                    }
                 }
             }
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
@@ -117,7 +123,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             if (boundary) {
                 p = weight_masked(s[c], m);
             } else {
-                p = exp2(s[c] - m);
+                p = weight_of(s[c] - m);
             }
             state.l += p;
             if (ENTROPY) {
@@ -126,7 +132,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             pool[(c * KEY_LANES + key_lane) * ROW_GROUPS + row_group] = p;
         }
         if (key_lane == 0u) {
-            row_scale[row_group] = exp2(by);
+            row_scale[row_group] = weight_of(by);
         }
         workgroupBarrier();
 

@@ -91,6 +91,7 @@ mod buffers;
 mod caps;
 #[cfg(feature = "case")]
 pub mod case;
+mod context;
 mod dtype;
 mod error;
 pub mod headless;
@@ -102,6 +103,7 @@ mod memory;
 mod plan;
 mod prepared;
 mod problem;
+pub mod random;
 mod readback;
 pub mod reference;
 mod score;

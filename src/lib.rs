@@ -92,6 +92,7 @@ mod buffers;
 mod caps;
 #[cfg(feature = "case")]
 pub mod case;
+mod context;
 mod dtype;
 mod error;
 pub mod headless;

@@ -117,13 +117,13 @@ impl Attention {
         let bound = self.bind_host(&plan, &inputs).await?;
         let passes = if stage == ScoreStage::Probs { 2 } else { 1 };
         let bytes = u64::from(head.problem.shape.seq_q) * u64::from(seq_k) * 4;
-        let target = readback::Target::new(self, bytes).await?;
+        let target = readback::Target::new(self.context(), bytes).await?;
         let mut encoder = self
             .device()
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention scores") });
         bound.bound.encode_scores(&mut encoder, passes, target.buffer());
         let submission = queue.submit([encoder.finish()]);
-        let mut scores = DType::F32.decode(&target.map(self, submission)?.read().await?);
+        let mut scores = DType::F32.decode(&target.map(self.context(), submission)?.read().await?);
         if stage != ScoreStage::Probs {
             // From units of log2, and from the finite number that stands for "not seen".
             for s in &mut scores {

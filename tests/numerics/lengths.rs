@@ -44,9 +44,12 @@ fn padded(problem: Problem, q_len: &[u32], seed: u64) -> Case {
     case.q_len = Some(q_len.to_vec());
     let view = case.problem.view(Tensor::Q).unwrap();
     let q = case.q.clone();
-    case.fill(Tensor::Q, |at| {
-        if at[2] < q_len[at[0] as usize] { q[view.index(at) as usize] } else { f32::NAN }
-    });
+    case.fill(
+        Tensor::Q,
+        |at| {
+            if at[2] < q_len[at[0] as usize] { q[view.index(at) as usize] } else { f32::NAN }
+        },
+    );
     case
 }
 
@@ -65,7 +68,10 @@ fn rows_beyond_the_valid_ones_are_0_whatever_they_hold() {
         |p| p.causal(Alignment::BottomRight).sink(Sink::PerHead),
         |p| p.sink(Sink::Zero).temperature(Temperature::PerRow).with_kv_len(),
         |p| p.mask(MaskFormat::Bits, Broadcast([8, 1, 67, 33])).with_alibi(),
-        |p| p.window(Window { left: Some(3), right: Some(1), keep_first: 2 }).align(Alignment::BottomRightValid),
+        |p| {
+            p.window(Window { left: Some(3), right: Some(1), keep_first: 2 })
+                .align(Alignment::BottomRightValid)
+        },
         |p| p.length_scale(LengthScale::Ssmax).causal(Alignment::BottomRightValid).with_kv_len(),
     ];
     for (n, option) in options.into_iter().enumerate() {
@@ -105,7 +111,8 @@ fn a_bad_key_spoils_no_row_that_is_not_there() {
 fn bottom_right_of_what_is_valid_is_bottom_right_without_padding() {
     let gpu = gpu!();
     for (q_len, kv_len) in [(5, 33), (21, 20), (1, 1), (21, 7), (8, 40)] {
-        let mut problem = with_stats([1, 2, 1, 21, 40, 8, 8]).with_kv_len().causal(Alignment::BottomRightValid);
+        let mut problem =
+            with_stats([1, 2, 1, 21, 40, 8, 8]).with_kv_len().causal(Alignment::BottomRightValid);
         problem.window = Some(Window::last(9));
         let mut case = padded(problem, &[q_len], 10);
         case.kv_len = Some(vec![kv_len]);
@@ -163,10 +170,8 @@ fn query_counts_in_slices_of_rows() {
         caps.max_storage_buffer_binding_size = 18000;
         let parts = Plan::new(&case.problem, &caps, &options).unwrap();
         assert!(parts.slices().len() >= 4, "{parts}");
-        let (a, b) = (
-            crate::common::run_plan(gpu, &whole, &case),
-            crate::common::run_plan(gpu, &parts, &case),
-        );
+        let (a, b) =
+            (crate::common::run_plan(gpu, &whole, &case), crate::common::run_plan(gpu, &parts, &case));
         assert_right(gpu, &whole, &case, &case.truth(), &a);
         assert_same_bits(&a, &b, "whole and in parts");
     }
@@ -175,7 +180,8 @@ fn query_counts_in_slices_of_rows() {
 #[test]
 fn query_counts_of_scores_on_demand() {
     let gpu = gpu!();
-    let problem = with_stats([2, 2, 1, 9, 21, 8, 8]).softcap(3.0).causal(Alignment::BottomRightValid).with_kv_len();
+    let problem =
+        with_stats([2, 2, 1, 9, 21, 8, 8]).softcap(3.0).causal(Alignment::BottomRightValid).with_kv_len();
     let mut case = padded(problem, &[4, 7], 13);
     case.kv_len = Some(vec![20, 3]);
     for stage in ScoreStage::ALL {

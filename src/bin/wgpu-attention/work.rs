@@ -45,7 +45,8 @@ impl Work {
     pub(crate) fn of(problem: &Problem, inputs: &Inputs<'_>) -> Self {
         let Inputs { q, k, v, bias, mask, tables } = *inputs;
         // Files hold no user code, and so no numbers for it.
-        let TableData { q_len, kv_len, causal_offset, temperature, alibi_slopes, sinks, ssmax, user: _ } = tables;
+        let TableData { q_len, kv_len, causal_offset, temperature, alibi_slopes, sinks, ssmax, user: _ } =
+            tables;
         Work {
             problem: problem.clone(),
             q: q.to_vec(),

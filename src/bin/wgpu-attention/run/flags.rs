@@ -180,8 +180,10 @@ pub(crate) fn align(text: &str) -> Result<AlignArg, String> {
         ("top-left", _) => Ok(AlignArg::All(Alignment::TopLeft)),
         (_, Some(&[one])) => Ok(AlignArg::All(Alignment::Offset(one))),
         (_, Some(many)) => Ok(AlignArg::PerBatch(many.to_vec())),
-        _ => Err("expected is `bottom-right`, `bottom-right-valid`, `top-left`, an integer, or one for each batch"
-            .to_owned()),
+        _ => Err(
+            "expected is `bottom-right`, `bottom-right-valid`, `top-left`, an integer, or one for each batch"
+                .to_owned(),
+        ),
     }
 }
 

@@ -142,10 +142,10 @@ impl Files {
 #[test]
 fn help_names_the_commands() {
     let help = succeeds(&["--help"]);
-    for word in ["info", "run", "check", "validate", "demo", "Exit codes"] {
+    for word in ["info", "run", "check", "validate", "demo", "study", "Exit codes"] {
         assert!(help.contains(word), "{help}");
     }
-    for command in ["info", "run", "check", "validate", "demo"] {
+    for command in ["info", "run", "check", "validate", "demo", "study"] {
         assert!(succeeds(&[command, "--help"]).contains("Usage: wgpu-attention"));
     }
     assert!(succeeds(&["--version"]).contains(env!("CARGO_PKG_VERSION")));

@@ -61,6 +61,7 @@ struct Params {
     lse: u32,
     entropy: u32,
     row_max: u32,
+    q_len: u32,
     kv_len: u32,
     offsets: u32,
     temperature: u32,

@@ -34,26 +34,26 @@ fn capped(x: vec4<f32>, cap: f32) -> vec4<f32> {
 }
 
 // Scores of rows i .. i + 3 and key j from their products with q already multiplied by the factor.
-fn finish_scores(products: vec4<f32>, b: u32, h: u32, i: u32, j: u32, offset: i32) -> vec4<f32> {
+fn finish_scores(products: vec4<f32>, seq: Sequence, h: u32, i: u32, j: u32) -> vec4<f32> {
     var s = products;
     if (SOFTCAP) {
         s = capped(products, params.softcap);
     }
     if (SCORE_MOD) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            let score = user_score_mod(s[r] * (LN_2 / LOG2_UNIT), params.first_batch + b, params.first_head + h,
+            let score = user_score_mod(s[r] * (LN_2 / LOG2_UNIT), params.first_batch + seq.b, params.first_head + h,
                 params.first_row + min(i + r, params.rows - 1u), j);
             s[r] = clamp(score, -MAX_BIAS, MAX_BIAS) * UNIT;
         }
     }
     if (ALIBI) {
         let slope = table_f32(params.alibi_slopes + params.first_head + h) * UNIT;
-        let position = vec4<i32>(i32(i) + offset) + vec4<i32>(0, 1, 2, 3);
+        let position = vec4<i32>(i32(i) + seq.offset) + vec4<i32>(0, 1, 2, 3);
         s -= slope * vec4<f32>(abs(position - vec4<i32>(i32(j))));
     }
     if (BIAS) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            let bits = load_bias(row_start(params.bias, b, h, min(i + r, params.rows - 1u)) + j * params.bias_key);
+            let bits = load_bias(row_start(params.bias, seq.b, h, min(i + r, params.rows - 1u)) + j * params.bias_key);
             // By its bits, because a compiler may assume that no float is infinite.
             s[r] = select(s[r] + clamp(bitcast<f32>(bits), -MAX_BIAS, MAX_BIAS) * UNIT, NOTHING, bits == 0xff800000u);
         }

@@ -79,6 +79,11 @@ fn totals(state: State, h: u32) -> Totals {
     return Totals(state.m, state.l, state.l, state.u);
 }
 
+// Of rows that are not valid nothing is left, as of one that sees no key and has no sink.
+fn of_valid_rows(totals: Totals, valid: vec4<bool>) -> Totals {
+    return Totals(totals.m, select(vec4<f32>(0.0), totals.l, valid), totals.keys, totals.u);
+}
+
 // What a row of o is multiplied by at the end, where o is in terms of the state's maximum. A row that saw no key has o = 0, and
 // is left so.
 fn normaliser(state: State, totals: Totals) -> vec4<f32> {

@@ -53,6 +53,9 @@ pub struct Problem {
     pub window: Option<Window>,
     /// Where a row's position is; what causal masks, windows and ALiBi count from.
     pub alignment: Alignment,
+    /// True where a table gives each batch its own number of valid queries; rows at or beyond it are written as 0 and may
+    /// hold anything.
+    pub q_len: bool,
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
@@ -92,6 +95,7 @@ impl Problem {
             causal: false,
             window: None,
             alignment: Alignment::default(),
+            q_len: false,
             kv_len: false,
             mask: None,
             softcap: None,
@@ -200,6 +204,15 @@ impl Problem {
     /// A sink in the softmax: a logit in the denominator that belongs to no key.
     pub fn sink(mut self, sink: Sink) -> Self {
         self.sink = sink;
+        self
+    }
+
+    /// Valid queries per batch, from the table `q_len`, (batch). Rows from there on are padding: nothing is loaded of them, so they
+    /// may hold anything, and they are written as 0, with lse and row maximum -inf (a sink or not) and entropy 0.
+    ///
+    /// The number moves no position: count from the last valid query with [`Alignment::BottomRightValid`].
+    pub fn with_q_len(mut self) -> Self {
+        self.q_len = true;
         self
     }
 
@@ -389,7 +402,11 @@ impl Problem {
     pub fn visible_pairs(&self) -> u64 {
         let s = &self.shape;
         let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
-        let offset = i128::from(self.alignment.offset(s.seq_q, s.seq_k).unwrap_or(0));
+        let offset = match self.alignment {
+            // As if all were valid.
+            Alignment::BottomRightValid => sk - sq,
+            alignment => i128::from(alignment.offset(s.seq_q, s.seq_k).unwrap_or(0)),
+        };
         let (min, max) = self.distances();
         // Of the first n keys those up to a distance, over all rows: a series that is clipped to 0..=n at both ends.
         let up_to = |distance: i128, n: i128| -> i128 {

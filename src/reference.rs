@@ -282,7 +282,8 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     let s = &problem.shape;
     let scores = cpu.scores(q, k, [b, h, i]);
     let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
-    let sink = cpu.sink(h);
+    // A row beyond q_len has no softmax, and so no sink in it.
+    let sink = cpu.sink(h).filter(|_| cpu.is_row(b, i));
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };

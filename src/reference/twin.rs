@@ -63,6 +63,9 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
 fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
+    if !cpu.is_row(b, i) {
+        return Ok((vec![0.0; s.head_dim_v as usize], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
+    }
     let (q, k, v) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?, problem.view(Tensor::V)?);
     let kv_head = h / s.group();
     // Through f64, because a twin of each length rule would only repeat it: the factor is rounded to f32 here.

@@ -232,3 +232,28 @@ impl Shader for Variant {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::softmax::{Plan, Problem};
+
+    /// The layout that is written twice, in Rust and in WGSL, is one.
+    #[test]
+    fn params_are_the_same_on_both_sides() {
+        let plan = Plan::new(&Problem::new(1, 1), &crate::Caps::webgpu_default()).unwrap();
+        let module = naga::front::wgsl::parse_str(&plan.shader_sources()[0]).unwrap();
+        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
+        let naga::TypeInner::Struct { members, span } = &found.inner else {
+            panic!("Params is not a struct");
+        };
+        let shader: Vec<(&str, usize)> =
+            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
+        macro_rules! fields {
+            ($($name:ident)*) => { [$((stringify!($name), std::mem::offset_of!(Params, $name))),*] };
+        }
+        let rust = fields!(x out dy inner len rows first_row groups_x chunks chunk inverse_tau lse entropy argmax pad);
+        assert_eq!(shader, rust);
+        assert_eq!(*span as usize, size_of::<Params>());
+    }
+}

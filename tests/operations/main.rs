@@ -3,5 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod shaders;
 mod softmax;
 mod softmax_backward;
+mod sources;

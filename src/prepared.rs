@@ -1,7 +1,8 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
-use crate::attention::{Attention, CompiledPass, Pipelines};
+use crate::attention::{Attention, Pipelines};
 use crate::buffers::{BufferRef, Buffers};
+use crate::context::CompiledPass;
 use crate::error::{Error, Result};
 use crate::kernel::Binding;
 use crate::memory::{create_buffer, create_buffer_unset};
@@ -37,7 +38,7 @@ impl Prepared {
         let label = plan.key().to_string();
         let stride = plan.params_stride();
         let params = create_buffer(
-            &attention,
+            attention.context(),
             &label,
             stride * plan.slices().len().max(1) as u64,
             wgpu::BufferUsages::UNIFORM,
@@ -54,7 +55,7 @@ impl Prepared {
             0 => None,
             bytes => {
                 let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
-                Some(create_buffer_unset(&attention, &label, bytes, usage).await?)
+                Some(create_buffer_unset(attention.context(), &label, bytes, usage).await?)
             }
         };
         Ok(Prepared { shared: Arc::new(Shared { attention, plan, pipelines, label, params, scratch }) })
@@ -195,7 +196,7 @@ impl Prepared {
     ) -> wgpu::BindGroup {
         let shared = &self.shared;
         let plan = &shared.plan;
-        let nothing = &shared.attention.inner.nothing;
+        let nothing = &shared.attention.context().nothing;
         let entry = |binding, buffer, offset, size| wgpu::BindGroupEntry {
             binding,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {

@@ -102,7 +102,9 @@ impl Plan {
             softcap: problem.softcap.is_some(),
             bias: problem.bias.map(|b| b.0),
             alibi: problem.alibi,
+            normalizer: tables::normalizer_source(problem.normalizer),
             sink: problem.sink,
+            dropout: problem.dropout.is_some(),
             score_mod: problem.score_mod.clone(),
             mask_mod: problem.mask_mod.clone(),
             user_params: problem.user_params > 0,
@@ -145,6 +147,11 @@ impl Plan {
             ssmax: tables.start(Table::Ssmax),
             user: tables.start(Table::User),
             user_params: problem.user_params,
+            dropout: tables.start(Table::Dropout),
+            dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
+            dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
+            sigmoid_bias: (problem.normalizer.constant_bias(problem.shape.seq_k) * core::f64::consts::LOG2_E)
+                as f32,
             length_coef,
             length_floor,
             ..Params::default()

@@ -3,21 +3,21 @@
 const ONLINE = false;
 const NORMALISED = false;
 
-// The bias of rows i .. i + 3, in units of log2.
-fn row_level(b: u32, h: u32, i: u32) -> vec4<f32> {
+// The bias of rows i .. i + 3, in the unit of scores.
+fn row_level(seq: Sequence, i: u32) -> vec4<f32> {
     if (SIGMOID_VISIBLE) {
         var n = vec4<f32>(0.0);
         for (var r = 0u; r < 4u; r++) { // unroll
-            n[r] = f32(visible_keys(b, i + r));
+            n[r] = f32(visible_keys(seq, i + r));
         }
-        return -log2(n);
+        return -log2(n) * LOG2_UNIT;
     }
-    return vec4<f32>(params.sigmoid_bias);
+    return vec4<f32>(params.sigmoid_bias * UNIT);
 }
 
 // Cut off where 2^x would leave f32; a weight there is 2^-126.
 fn weight(s: vec4<f32>, m: vec4<f32>, level: vec4<f32>) -> vec4<f32> {
-    return 1.0 / (1.0 + exp2(min(-(s + level), vec4<f32>(126.0))));
+    return 1.0 / (1.0 + exp2(min((s + level) * (-LOG2_E / UNIT), vec4<f32>(126.0))));
 }
 
 // There is no entropy. Never called.

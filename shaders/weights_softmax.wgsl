@@ -6,13 +6,13 @@ const ONLINE = true;
 const NORMALISED = true;
 
 // What weights depend on beside scores and maximum: nothing.
-fn row_level(b: u32, h: u32, i: u32) -> vec4<f32> {
+fn row_level(seq: Sequence, i: u32) -> vec4<f32> {
     return vec4<f32>(0.0);
 }
 
-// 2^(s - m).
+// 2^(s - m), in the unit of scores.
 fn weight(s: vec4<f32>, m: vec4<f32>, level: vec4<f32>) -> vec4<f32> {
-    return exp2(s - m);
+    return weight_of(s - m);
 }
 
 // The term that a key of weight p adds to u.

@@ -24,8 +24,9 @@
 //!
 //! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
 //! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
-//! ([causal](Problem::causal), [window](Problem::window), [valid keys](Problem::with_kv_len), [dense](Problem::mask), the
-//! [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`], or another [`Normalizer`]; [dropout](Problem::dropout). Scores have to fit f32:
+//! ([causal](Problem::causal), [window](Problem::window), valid [queries](Problem::with_q_len) and [keys](Problem::with_kv_len),
+//! [dense](Problem::mask), the [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`], or another
+//! [`Normalizer`]; [dropout](Problem::dropout). Scores have to fit f32:
 //! |score| log2(e) below 3e38.
 //!
 //! Forward only: there are no gradients yet.
@@ -123,7 +124,9 @@ pub use dropout::Dropout;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
-pub use kernel::{Access, Kernel, LengthSource, NormalizerSource, PipelineKey, TemperatureSource};
+pub use kernel::{
+    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource,
+};
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
 pub use normalizer::{Normalizer, SigmoidBias};

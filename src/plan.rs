@@ -96,7 +96,8 @@ impl Plan {
             causal: problem.causal,
             window: problem.window.is_some(),
             keep_first: problem.window.is_some_and(|w| w.keep_first > 0),
-            offset_per_batch: problem.alignment == Alignment::PerBatch,
+            offset: tables::offset_source(problem),
+            q_len: problem.q_len,
             kv_len: problem.kv_len,
             mask: problem.mask.map(|m| m.0),
             softcap: problem.softcap.is_some(),
@@ -130,15 +131,22 @@ impl Plan {
             group: problem.shape.group(),
             seq_q: problem.shape.seq_q,
             seq_k: problem.shape.seq_k,
-            offset: problem.alignment.offset(problem.shape.seq_q, problem.shape.seq_k).unwrap_or(0),
+            offset: match problem.alignment {
+                // Where a table says what is valid, the shader finds it.
+                Alignment::BottomRightValid => Alignment::BottomRight,
+                alignment => alignment,
+            }
+            .offset(problem.shape.seq_q, problem.shape.seq_k)
+            .unwrap_or(0),
             min_distance: min.unwrap_or(i32::MIN),
             max_distance: max.unwrap_or(i32::MAX),
             keep_first: problem.window.map_or(0, |w| w.keep_first),
             factor: problem.kernel_factor(),
-            softcap: problem.softcap_log2(),
+            softcap: problem.softcap.unwrap_or(0.0),
             lse: section(stats.lse, 0),
             entropy: section(stats.entropy, stats.lse.into()),
             row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
+            q_len: tables.start(Table::QLen),
             kv_len: tables.start(Table::KvLen),
             offsets: tables.start(Table::CausalOffset),
             temperature: tables.start(Table::Temperature),
@@ -150,8 +158,7 @@ impl Plan {
             dropout: tables.start(Table::Dropout),
             dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
             dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
-            sigmoid_bias: (problem.normalizer.constant_bias(problem.shape.seq_k) * core::f64::consts::LOG2_E)
-                as f32,
+            sigmoid_bias: problem.normalizer.constant_bias(problem.shape.seq_k) as f32,
             length_coef,
             length_floor,
             ..Params::default()

@@ -13,6 +13,7 @@
 //! ```text
 //! d_j = eps g(D + 8) sum_d |f q_d k_d|      the dot product and the factor f on q
 //!     + 2 eps (3 + 2 |x_j|) + eps |x_j|     exp2 of x_j = (s_j - m) log2 e, as Vulkan allows it: 3 + 2|x| ulp
+//!                                           (3 eps |x_j| with a soft cap, where scores are in natural units)
 //!     + 2 eps (3 T + 2 |x_j|)               rescaling at up to T new maxima, none below s_j
 //! ```
 //!
@@ -240,7 +241,8 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
         if is_softmax {
-            truth.lse.push(cpu.sink(h).map_or(minus_infinity, |sink| Bounded {
+            // A row beyond q_len has no softmax, and so no sink in it.
+            truth.lse.push(cpu.sink(h).filter(|_| cpu.is_row(b, i)).map_or(minus_infinity, |sink| Bounded {
                 value: sink,
                 bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
             }));

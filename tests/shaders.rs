@@ -236,6 +236,10 @@ fn each_option() -> Vec<Problem> {
     for dtype in dtypes {
         add(&|p| p.bias = Some((dtype, full)));
     }
+    for alignment in [Alignment::BottomRight, Alignment::BottomRightValid] {
+        add(&|p| (p.q_len, p.causal, p.alignment) = (true, true, alignment));
+        add(&|p| (p.q_len, p.causal, p.alignment, p.stats) = (true, true, alignment, Stats::ALL));
+    }
     add(&|p| p.softcap = Some(30.0));
     for alignment in [Alignment::BottomRight, Alignment::PerBatch] {
         add(&|p| (p.alibi, p.alignment) = (true, alignment));

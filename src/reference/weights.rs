@@ -3,6 +3,7 @@
 use super::score::{Cpu, Score};
 use super::{Bounded, EPS, LOG2_NEAR_1, TINY, growth};
 use crate::normalizer::{Normalizer, SigmoidBias};
+use crate::problem::Problem;
 
 /// The weights of a row that sees a key, before dropout.
 pub(super) struct Weights {
@@ -23,7 +24,7 @@ impl Weights {
     /// Of row (batch, head, row), from the scores of the keys that it sees.
     pub(super) fn new(cpu: &Cpu<'_>, [b, h, i]: [u32; 3], seen: &[Score]) -> Self {
         match cpu.problem.normalizer {
-            Normalizer::Softmax => softmax(seen, cpu.sink(h)),
+            Normalizer::Softmax => softmax(cpu.problem, seen, cpu.sink(h)),
             Normalizer::Sigmoid { bias } => {
                 let bias = match bias {
                     SigmoidBias::Value(b) => Bounded { value: b.into(), bound: 0.0 },
@@ -56,7 +57,7 @@ fn row_max(seen: &[Score]) -> Bounded {
 }
 
 /// exp(s - max) / sum, as the module's head says.
-fn softmax(seen: &[Score], sink: Option<f64>) -> Weights {
+fn softmax(problem: &Problem, seen: &[Score], sink: Option<f64>) -> Weights {
     let row_max = row_max(seen);
     let max = row_max.value.max(sink.unwrap_or(f64::NEG_INFINITY));
     let sum: f64 = seen.iter().map(|s| s.score).chain(sink).map(|s| (s - max).exp()).sum();
@@ -66,11 +67,13 @@ fn softmax(seen: &[Score], sink: Option<f64>) -> Weights {
 
     let n = seen.len() as f64;
     let log2_e = core::f64::consts::LOG2_E;
+    // The difference is rounded; in natural units log2(e) and the product with it are too.
+    let roundings = if problem.softcap.is_some() { 3.0 } else { 1.0 };
     // Relative, of a weight before it is divided by their sum.
     let error = |score: Score| {
         let x = (max - score.score) * log2_e;
         let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * x);
-        score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
+        score.error + 2.0 * EPS * (3.0 + 2.0 * x) + roundings * EPS * x + rescaling
     };
     let relative: Vec<f64> = seen.iter().map(|&s| error(s)).collect();
     let sink_error = sink.map_or(0.0, |score| {

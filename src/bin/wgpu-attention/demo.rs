@@ -3,7 +3,7 @@
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
 use crate::heatmap::Heatmap;
-use crate::{output, page};
+use crate::{html, output, page};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -121,7 +121,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         adapter: gpu.info.name.clone(),
         driver: gpu.driver(),
         compiled: gpu.attention.compiled(),
-        command: command(),
+        command: html::command(),
     };
     output::write(&args.html, page::html(&facts, &sections)?.as_bytes())?;
     let wrong: Vec<String> = sections
@@ -273,13 +273,4 @@ fn program() -> String {
     let path = std::env::current_exe().unwrap_or_else(|_| "wgpu-attention".into());
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(&path).display().to_string()
-}
-
-/// The command line as it was typed, without the folder that the program is in.
-fn command() -> String {
-    let words = std::env::args().skip(1).map(|word| match word.contains(char::is_whitespace) {
-        true => format!("'{word}'"),
-        false => word,
-    });
-    std::iter::once("wgpu-attention".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

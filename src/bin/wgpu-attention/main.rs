@@ -1,4 +1,4 @@
-//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work.
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work, study it.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -9,10 +9,13 @@ mod demo;
 mod fail;
 mod gpu;
 mod heatmap;
+mod html;
 mod info;
 mod output;
 mod page;
+mod plot;
 mod run;
+mod study;
 mod validate;
 mod work;
 
@@ -37,6 +40,7 @@ enum Command {
     Check(check::Args),
     Validate(validate::Args),
     Demo(demo::Args),
+    Study(study::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::main(args, &mut out),
         Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),
+        Command::Study(args) => study::main(args, &mut out),
     };
     match result {
         Ok(code) => code,

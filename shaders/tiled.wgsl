@@ -54,18 +54,18 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
 
     let level = row_level(seq, first_row + 4u * row_group);
     var state = empty_state();
-    var o: array<vec4<f32>, OUT_REGISTERS>;
+    var o = array<vec4<f32>, OUT_REGISTERS>();
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
         // ---- scores
-        var s: array<vec4<f32>, KEYS_PER_THREAD>;
+        var s = array<vec4<f32>, KEYS_PER_THREAD>();
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
             stage_q(seq, h, first_row, chunk * DIM_CHUNK, lane);
             stage_k(seq.b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
             workgroupBarrier();
             // A sum of its own for each chunk: rounding errors grow with the length of a sum, so that the sum of a few short
             // ones is closer to the truth than one long one.
-            var part: array<vec4<f32>, KEYS_PER_THREAD>;
+            var part = array<vec4<f32>, KEYS_PER_THREAD>();
             for (var d = 0u; d < DIM_CHUNK; d++) {
                 let q_at = 4u * d * ROW_GROUPS + row_group;
                 let q0 = pool[q_at];
@@ -297,7 +297,7 @@ fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
     for (var at = lane; at < ROW_GROUPS * DIM_CHUNK; at += THREADS) {
         let d = at % DIM_CHUNK;
         let row_group = at / DIM_CHUNK;
-        var rows: array<vec4<f32>, 4>;
+        var rows = array<vec4<f32>, 4>();
         for (var r = 0u; r < 4u; r++) { // unroll
             let i = first_row + 4u * row_group + r;
             if (i < seq.rows && first_dim + d < QK_DIM4) {

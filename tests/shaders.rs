@@ -130,6 +130,11 @@ fn check_text(source: &str, name: &str, atomics: bool) {
         );
     }
     assert!(!code.contains("// unroll") && !code.contains(".x.x"), "{name}");
+    // A variable without an initial value is zero, anew in each round of a loop. Tint's SPIR-V (Chromium 156 on Vulkan) forgets the
+    // "anew", so that sums go on from the round before: every variable has to have one written out.
+    for declaration in code.split(['{', '}', ';']).map(str::trim).filter(|s| s.starts_with("var ")) {
+        assert!(declaration.contains('='), "{name} has no initial value in `{declaration}`");
+    }
 }
 
 /// To the languages of Vulkan, Metal, DX12 and OpenGL.

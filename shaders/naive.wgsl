@@ -33,9 +33,9 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         return;
     }
     let at = element(number, params.seq_k);
-    let offset = row_offset(at.b);
+    let seq = sequence(at.b);
     var s = NOTHING;
-    if (visible4(at.b, at.h, at.i, at.x, valid_keys(at.b), offset).x) {
+    if (at.i < seq.rows && visible4(seq, at.h, at.i, at.x).x) {
         let q_row = row_start(params.q, at.b, at.h, at.i);
         let k_row = row_start(params.k, at.b, kv_head(at.h), at.x);
         // Four sums side by side: short sums round less than one long one.
@@ -43,8 +43,8 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         for (var d = 0u; d < QK_DIM4; d++) {
             sums = fma(load_q(q_row, d), load_k(k_row, d), sums);
         }
-        let product = ((sums.x + sums.y) + (sums.z + sums.w)) * row_factor(at.b, at.h, at.i);
-        s = finish_scores(vec4<f32>(product), at.b, at.h, at.i, at.x, offset).x;
+        let product = ((sums.x + sums.y) + (sums.z + sums.w)) * row_factor(seq, at.h, at.i);
+        s = finish_scores(vec4<f32>(product), seq, at.h, at.i, at.x).x;
     }
     scores[number] = s;
 }
@@ -68,19 +68,23 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         let s = scores[first + j];
         var p = 0.0;
         if (s != NOTHING) {
-            p = exp2(s - m);
+            p = weight_of(vec4<f32>(s - m)).x;
             u += p * max(s - m, FLOOR);
         }
         l += p;
         scores[first + j] = p;
     }
     let state = State(vec4<f32>(m), vec4<f32>(l), vec4<f32>(u));
-    let row_totals = totals(state, at.h);
+    let seq = sequence(at.b);
+    var row_totals = totals(state, at.h);
+    if (Q_LEN) {
+        row_totals = of_valid_rows(row_totals, vec4<bool>(at.i < seq.rows));
+    }
     let scale = normaliser(state, row_totals).x;
     for (var j = 0u; j < params.seq_k; j++) {
         scores[first + j] *= scale;
     }
-    store_stats(row_number(at.b, at.h, at.i), row_totals, state.m, 0u);
+    store_stats(row_number(seq, at.h, at.i), row_totals, state.m, 0u);
 }
 
 // out = p v, four columns for each thread.

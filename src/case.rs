@@ -156,10 +156,11 @@ impl Case {
         if problem.sink == Sink::Zero {
             put("sinks", Array::f32(&[size(s.q_heads)], &vec![0.0; size(s.q_heads)]));
         }
-        if let Some(lens) = inputs.tables.kv_len {
-            // At most seq_k, which is at most 2^30.
+        for (name, lens) in [("q_len", inputs.tables.q_len), ("kv_len", inputs.tables.kv_len)] {
+            let Some(lens) = lens else { continue };
+            // At most 2^30, as lengths are.
             let lens: Vec<i32> = lens.iter().map(|&n| n as i32).collect();
-            put("kv_len", Array::i32(&[lens.len()], &lens));
+            put(name, Array::i32(&[lens.len()], &lens));
         }
         if let Some(offsets) = inputs.tables.causal_offset {
             put("causal_offset", Array::i32(&[offsets.len()], offsets));

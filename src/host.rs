@@ -36,6 +36,12 @@ impl<'a> Inputs<'a> {
         Inputs { q, k, v, bias: None, mask: None, tables: TableData::default() }
     }
 
+    /// With valid query counts, (batch), each at most seq_q.
+    pub fn q_len(mut self, q_len: &'a [u32]) -> Self {
+        self.tables.q_len = Some(q_len);
+        self
+    }
+
     /// With valid key counts, (batch), each at most seq_k.
     pub fn kv_len(mut self, kv_len: &'a [u32]) -> Self {
         self.tables.kv_len = Some(kv_len);

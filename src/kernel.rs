@@ -136,6 +136,17 @@ pub enum TemperatureSource {
     PerRow,
 }
 
+/// Where the offset of positions comes from, as far as generated code differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OffsetSource {
+    /// One number, or nothing counts from positions.
+    Number,
+    /// Table of (batch).
+    PerBatch,
+    /// Valid keys less valid queries.
+    Valid,
+}
+
 /// Which multiplier of the score depends on the row, as far as generated code differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LengthSource {
@@ -173,8 +184,8 @@ pub struct PipelineKey {
     pub window: bool,
     /// The window keeps the first keys.
     pub keep_first: bool,
-    /// The offset of positions comes from a table.
-    pub offset_per_batch: bool,
+    /// Where the offset of positions comes from.
+    pub offset: OffsetSource,
     /// A dense mask.
     pub mask: Option<MaskFormat>,
     /// A soft cap.
@@ -185,6 +196,8 @@ pub struct PipelineKey {
     pub alibi: bool,
     /// A sink.
     pub sink: Sink,
+    /// Valid queries come from a table.
+    pub q_len: bool,
     /// Valid keys come from a table.
     pub kv_len: bool,
     /// Where temperatures come from.
@@ -204,8 +217,9 @@ pub struct PipelineKey {
 impl PipelineKey {
     /// Whether the shader reads the tables binding.
     pub fn has_tables(&self) -> bool {
-        self.kv_len
-            || self.offset_per_batch
+        self.q_len
+            || self.kv_len
+            || self.offset == OffsetSource::PerBatch
             || self.alibi
             || self.sink == Sink::PerHead
             || self.length == LengthSource::Ssmax
@@ -230,7 +244,8 @@ impl fmt::Display for PipelineKey {
             (self.causal, "causal"),
             (self.window, "window"),
             (self.keep_first, "keep_first"),
-            (self.offset_per_batch, "offsets"),
+            (self.offset == OffsetSource::PerBatch, "offsets"),
+            (self.offset == OffsetSource::Valid, "offset/valid"),
             (self.mask == Some(MaskFormat::Bytes), "mask/bytes"),
             (self.mask == Some(MaskFormat::Bits), "mask/bits"),
             (self.softcap, "softcap"),
@@ -240,6 +255,7 @@ impl fmt::Display for PipelineKey {
             (self.alibi, "alibi"),
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
+            (self.q_len, "q_len"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),
             (self.temperature == TemperatureSource::PerRow, "temperature/row"),

@@ -24,7 +24,8 @@
 //!
 //! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
 //! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
-//! ([causal](Problem::causal), [window](Problem::window), [valid keys](Problem::with_kv_len), [dense](Problem::mask), the
+//! ([causal](Problem::causal), [window](Problem::window), valid [queries](Problem::with_q_len) and [keys](Problem::with_kv_len),
+//! [dense](Problem::mask), the
 //! [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`]. Scores have to fit f32:
 //! |score| log2(e) below 3e38.
 //!
@@ -120,7 +121,7 @@ pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
-pub use kernel::{Access, Kernel, LengthSource, PipelineKey, TemperatureSource};
+pub use kernel::{Access, Kernel, LengthSource, OffsetSource, PipelineKey, TemperatureSource};
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
 pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};

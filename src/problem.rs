@@ -53,6 +53,9 @@ pub struct Problem {
     pub window: Option<Window>,
     /// Where a row's position is; what causal masks, windows and ALiBi count from.
     pub alignment: Alignment,
+    /// True where a table gives each batch its own number of valid queries; rows at or beyond it are written as 0 and may
+    /// hold anything.
+    pub q_len: bool,
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
@@ -92,6 +95,7 @@ impl Problem {
             causal: false,
             window: None,
             alignment: Alignment::default(),
+            q_len: false,
             kv_len: false,
             mask: None,
             softcap: None,
@@ -203,6 +207,15 @@ impl Problem {
         self
     }
 
+    /// Valid queries per batch, from the table `q_len`, (batch). Rows from there on are padding: nothing is loaded of them, so they
+    /// may hold anything, and they are written as 0, with lse and row maximum -inf (a sink or not) and entropy 0.
+    ///
+    /// The number moves no position: count from the last valid query with [`Alignment::BottomRightValid`].
+    pub fn with_q_len(mut self) -> Self {
+        self.q_len = true;
+        self
+    }
+
     /// Valid keys per batch, from the table `kv_len`, (batch): keys from there on are hidden and may hold anything.
     pub fn with_kv_len(mut self) -> Self {
         self.kv_len = true;
@@ -257,7 +270,7 @@ impl Problem {
         self.temperature.check()?;
         self.length_scale.check()?;
         if let Some(cap) = self.softcap
-            && !(cap.is_finite() && cap > 0.0 && self.softcap_log2().is_finite())
+            && !(cap > 0.0 && (cap * core::f32::consts::LOG2_E).is_finite())
         {
             return Err(Error::value("softcap", cap, "above 0 and finite when multiplied by log2(e)"));
         }
@@ -311,11 +324,6 @@ impl Problem {
             None => (self.factor() * core::f64::consts::LOG2_E) as f32,
             Some(cap) => (self.factor() / f64::from(cap)) as f32,
         }
-    }
-
-    /// The soft cap in units of log2.
-    pub(crate) fn softcap_log2(&self) -> f32 {
-        self.softcap.map_or(0.0, |cap| (f64::from(cap) * core::f64::consts::LOG2_E) as f32)
     }
 
     /// Whether anything counts from a row's position.
@@ -394,7 +402,11 @@ impl Problem {
     pub fn visible_pairs(&self) -> u64 {
         let s = &self.shape;
         let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
-        let offset = i128::from(self.alignment.offset(s.seq_q, s.seq_k).unwrap_or(0));
+        let offset = match self.alignment {
+            // As if all were valid.
+            Alignment::BottomRightValid => sk - sq,
+            alignment => i128::from(alignment.offset(s.seq_q, s.seq_k).unwrap_or(0)),
+        };
         let (min, max) = self.distances();
         // Of the first n keys those up to a distance, over all rows: a series that is clipped to 0..=n at both ends.
         let up_to = |distance: i128, n: i128| -> i128 {

@@ -23,7 +23,8 @@ use core::ops::Range;
 /// How far a score has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScoreStage {
-    /// `q.k * scale / temperature`, of every pair whether it is visible or not.
+    /// `q.k * scale / temperature`, of every pair whether it is visible or not (`-inf` for rows beyond
+    /// [`q_len`](crate::Problem::with_q_len), which are none).
     Raw,
     /// After the soft cap, of every pair. As [`ScoreStage::Raw`] where there is none.
     Capped,
@@ -57,6 +58,7 @@ struct Head<'a> {
     v: &'a [f32],
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    q_len: Option<[u32; 1]>,
     tables: TableData<'a>,
 }
 
@@ -109,7 +111,7 @@ impl Attention {
             v: head.v,
             bias: head.bias.as_deref(),
             mask: head.mask.as_deref(),
-            tables: head.tables,
+            tables: TableData { q_len: head.q_len.as_ref().map(<[u32; 1]>::as_slice), ..head.tables },
         };
         let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?;
         let bound = self.bind_host(&plan, &inputs).await?;
@@ -123,9 +125,10 @@ impl Attention {
         let submission = queue.submit([encoder.finish()]);
         let mut scores = DType::F32.decode(&target.map(self.context(), submission)?.read().await?);
         if stage != ScoreStage::Probs {
-            // From units of log2, and from the finite number that stands for "not seen".
+            // From the unit of scores, and from the finite number that stands for "not seen".
+            let natural = if plan.key().softcap { 1.0 } else { core::f32::consts::LN_2 };
             for s in &mut scores {
-                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * core::f32::consts::LN_2 };
+                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * natural };
             }
         }
         Ok(scores)
@@ -174,6 +177,7 @@ impl<'a> Head<'a> {
         one.dtypes = problem.dtypes;
         one.causal = problem.causal;
         one.window = problem.window;
+        one.q_len = problem.q_len;
         one.kv_len = problem.kv_len;
         one.softcap = problem.softcap;
         one.alibi = problem.alibi;
@@ -209,6 +213,7 @@ impl<'a> Head<'a> {
         let (q, k, v) = (&q[..reach(Tensor::Q)?], &k[..reach(Tensor::K)?], &v[..reach(Tensor::V)?]);
 
         let one_of = |table: Option<&'a [f32]>| table.map(|t| &t[h as usize..=h as usize]);
+        let q_len = inputs.tables.q_len.map(|t| [t[b as usize].clamp(rows.start, rows.end) - rows.start]);
         let mut tables = TableData {
             kv_len: inputs.tables.kv_len.map(|t| &t[b as usize..=b as usize]),
             alibi_slopes: one_of(inputs.tables.alibi_slopes),
@@ -252,7 +257,7 @@ impl<'a> Head<'a> {
             one.mask = Some((MaskFormat::Bytes, sizes));
         }
         one.stats = Stats::default();
-        Ok(Head { problem: one, q, k, v, bias, mask, tables })
+        Ok(Head { problem: one, q, k, v, bias, mask, q_len, tables })
     }
 
     /// Leaves out what comes after a stage. What is left are the scores of a simpler problem.

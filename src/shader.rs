@@ -8,11 +8,12 @@ pub(crate) mod params;
 pub(crate) mod tensor;
 mod unroll;
 
-use crate::kernel::{Kernel, LengthSource, PipelineKey, TemperatureSource};
+use crate::kernel::{Kernel, LengthSource, OffsetSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;
 use crate::score::Sink;
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
+use core::f64::consts::{LN_2, LOG2_E};
 use std::fmt::Write;
 use unroll::Constants;
 
@@ -46,7 +47,9 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("CAUSAL", key.causal),
         ("POSITIONS", key.causal || key.window),
         ("KEEP_FIRST", key.keep_first),
-        ("OFFSET_PER_BATCH", key.offset_per_batch),
+        ("OFFSET_PER_BATCH", key.offset == OffsetSource::PerBatch),
+        ("OFFSET_OF_VALID", key.offset == OffsetSource::Valid),
+        ("Q_LEN", key.q_len),
         ("KV_LEN", key.kv_len),
         ("MASK", key.mask.is_some()),
         ("MASK_MOD", key.mask_mod.is_some()),
@@ -68,7 +71,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("ROW_MAX", key.stats.row_max),
     ];
 
-    let mut text = format!("// {key}\n");
+    // The unit of scores, see score.wgsl.
+    let (unit, log2_unit) = if key.softcap { (1.0, LN_2) } else { (LOG2_E, 1.0) };
+
+    let mut text = format!("// {key}\nconst UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};\n");
     for (name, value) in &numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }
@@ -120,6 +126,7 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
     let mut modules = vec![
         include_str!("../shaders/params.wgsl"),
         include_str!("../shaders/index.wgsl"),
+        include_str!("../shaders/sequence.wgsl"),
         tables,
         include_str!("../shaders/mask.wgsl"),
         dense_mask,

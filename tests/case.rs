@@ -276,6 +276,7 @@ fn wrong_tensors_are_refused() {
     let lens = |n: i32| [0, n].iter().flat_map(|n| n.to_le_bytes()).collect();
     refused(&file().with("kv_len", "I32", &[2]).data(lens(-1)), &["\"kv_len\"", "-1 at 1"]);
     refused(&file().with("kv_len", "I32", &[2]).data(lens(6)), &["\"kv_len\"", "6 at 1"]);
+    refused(&file().with("q_len", "I32", &[2]).data(lens(9)), &["\"q_len\"", "9 at 1"]);
     refused(&file().with("temperature_per_head", "F32", &[4]), &["temperature", "above 0"]);
     refused(&file().with("sinks", "F32", &[2]), &["\"sinks\"", "[2]", "[4]"]);
     refused(&file().with("scores", "F32", &[2, 4, 3, 5]), &["no key \"scores\""]);
@@ -347,6 +348,7 @@ fn a_problem_survives_the_round_trip() {
         (plain.clone().scale(Scale::Value(-0.1)).temperature(Temperature::Value(0.3)), inputs),
         (plain.clone().layout(Layout::Bshd).causal(Alignment::TopLeft), inputs),
         (plain.clone().causal(Alignment::Offset(-1)), inputs),
+        (plain.clone().causal(Alignment::BottomRightValid).with_q_len(), inputs.q_len(&[2, 0])),
         (
             plain.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerHead),
             inputs.causal_offset(&[1, -1]).kv_len(&[5, 0]).temperature(&[0.5, 1.0, 2.0, 4.0]),

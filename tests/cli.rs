@@ -289,6 +289,8 @@ fn run_writes_statistics_heatmaps_and_cases() {
         "--causal=1",
         "--kv-len",
         "4",
+        "--q-len",
+        "2",
         "--check",
         "--kernel",
         "naive",
@@ -616,6 +618,7 @@ fn run_says_what_is_wrong_with_its_input() {
     fails(&["run", q, k, v, "--temperature-per-head", "1,2,3"], 2, &["temperature has 3", "2"]);
     fails(&["run", q, k, v, "--kv-len", "9"], 2, &["kv_len is 9", "seq_k"]);
     fails(&["run", q, k, v, "--kv-len", "1,2"], 2, &["kv_len has 2", "1"]);
+    fails(&["run", q, k, v, "--q-len", "4"], 2, &["q_len is 4", "seq_q"]);
     let (_, svg) = files.path("map.svg");
     fails(&["run", q, k, v, "--heatmap", &svg, "--head", "2"], 2, &["--head is 2", "below 2"]);
     let none = npy(&at("none.npy"), "<f4", false, &[1, 1, 0, 4], &[]);

@@ -857,7 +857,7 @@ fn any_problem() -> impl Strategy<Value = Problem> {
         any::<f32>(),
         any::<i32>(),
         0u32..4,
-        0u32..6,
+        0u32..7,
         any::<bool>(),
         any::<[bool; 3]>(),
         1u32..9,
@@ -868,7 +868,7 @@ fn any_problem() -> impl Strategy<Value = Problem> {
             shape.q_heads = heads; // often a legal one
         }
         let mut problem = Problem::new(shape).layouts(q, k, v, out);
-        problem.kv_len = kv_len;
+        (problem.q_len, problem.kv_len) = (lse && kv_len, kv_len);
         problem.stats = Stats { lse, entropy, row_max };
         problem.temperature = match temperature {
             0 => Temperature::PerHead,
@@ -884,6 +884,7 @@ fn any_problem() -> impl Strategy<Value = Problem> {
             1 => Some(Alignment::TopLeft),
             2 => Some(Alignment::Offset(offset)),
             3 => Some(Alignment::PerBatch),
+            4 => Some(Alignment::BottomRightValid),
             _ => None,
         };
         common::set_causal(&mut problem, causal);

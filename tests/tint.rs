@@ -37,7 +37,12 @@ fn problems() -> Vec<Problem> {
             all.extend([
                 plain.clone(),
                 stats.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerRow),
-                stats.clone().causal(Alignment::TopLeft).temperature(Temperature::PerHead).sink(Sink::Zero),
+                stats
+                    .clone()
+                    .causal(Alignment::BottomRightValid)
+                    .with_q_len()
+                    .temperature(Temperature::PerHead)
+                    .sink(Sink::Zero),
                 plain.clone().dtype(DType::F16).softcap(30.0).with_alibi().sink(Sink::PerHead),
                 plain.clone().dtype(DType::Bf16).window(Window { left: Some(9), right: None, keep_first: 4 }),
                 stats

@@ -163,6 +163,9 @@ impl Header {
         match self.causal_offset {
             Some(Alignment::TopLeft) => drop(put("causal_offset", json!("top_left"))),
             Some(Alignment::BottomRight) => drop(put("causal_offset", json!("bottom_right"))),
+            Some(Alignment::BottomRightValid) => {
+                drop(put("causal_offset", json!("bottom_right_valid")));
+            }
             Some(Alignment::Offset(offset)) => drop(put("causal_offset", json!(offset))),
             Some(Alignment::PerBatch) | None => {}
         }
@@ -198,8 +201,13 @@ fn causal_offset(value: Value) -> Result<Alignment, CaseError> {
     match (value.as_str(), value.as_i64().map(i32::try_from)) {
         (Some("top_left"), _) => Ok(Alignment::TopLeft),
         (Some("bottom_right"), _) => Ok(Alignment::BottomRight),
+        (Some("bottom_right_valid"), _) => Ok(Alignment::BottomRightValid),
         (_, Some(Ok(offset))) => Ok(Alignment::Offset(offset)),
-        _ => Err(wrong("causal_offset", value, "an integer of 32 bits, \"top_left\" or \"bottom_right\"")),
+        _ => Err(wrong(
+            "causal_offset",
+            value,
+            "an integer of 32 bits, \"top_left\", \"bottom_right\" or \"bottom_right_valid\"",
+        )),
     }
 }
 

@@ -24,6 +24,7 @@ pub struct Work {
     v: Vec<f32>,
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
     temperature: Option<Vec<f32>>,
@@ -79,9 +80,10 @@ impl Work {
             problem.alignment = alignment;
         }
         let causal_offset = said.clone().filter(|_| counts);
-        // Checked to be from 0 to seq_k.
-        let kv_len = integers("kv_len").map(|lens| lens.into_iter().map(|n| n as u32).collect::<Vec<_>>());
-        problem.kv_len = kv_len.is_some();
+        // Checked to be from 0 to seq_q or seq_k.
+        let counts = |name| integers(name).map(|n| n.into_iter().map(|n| n as u32).collect::<Vec<_>>());
+        let (q_len, kv_len) = (counts("q_len"), counts("kv_len"));
+        (problem.q_len, problem.kv_len) = (q_len.is_some(), kv_len.is_some());
         let sinks = floats("sinks");
         if sinks.is_some() {
             problem.sink = Sink::PerHead;
@@ -107,6 +109,7 @@ impl Work {
             v,
             bias,
             mask,
+            q_len,
             kv_len,
             causal_offset,
             temperature,
@@ -130,6 +133,7 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();
         inputs.tables.temperature = self.temperature.as_deref();

@@ -1,7 +1,7 @@
 //! Where the small inputs are in the tables buffer.
 
 use crate::error::{Error, Result};
-use crate::kernel::{LengthSource, TemperatureSource};
+use crate::kernel::{LengthSource, OffsetSource, TemperatureSource};
 use crate::mask::Alignment;
 use crate::problem::Problem;
 use crate::score::Sink;
@@ -12,6 +12,8 @@ use core::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Table {
+    /// i32, (batch): valid queries, [`Problem::with_q_len`]. Values outside 0..=seq_q are clamped to it in the shader.
+    QLen,
     /// i32, (batch): valid keys, [`Problem::with_kv_len`]. Values outside 0..=seq_k are clamped to it in the shader.
     KvLen,
     /// i32, (batch): offsets of the positions, [`Alignment::PerBatch`].
@@ -42,6 +44,8 @@ pub struct Tables {
 /// Host values of the small inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TableData<'a> {
+    /// (batch): valid queries, each at most seq_q.
+    pub q_len: Option<&'a [u32]>,
     /// (batch): valid keys, each at most seq_k.
     pub kv_len: Option<&'a [u32]>,
     /// (batch): causal offsets.
@@ -62,6 +66,9 @@ impl Tables {
     pub(crate) fn new(problem: &Problem) -> Self {
         let s = &problem.shape;
         let mut tables = Tables::default();
+        if problem.q_len {
+            tables.push(Table::QLen, s.batch.into());
+        }
         if problem.kv_len {
             tables.push(Table::KvLen, s.batch.into());
         }
@@ -122,6 +129,7 @@ impl Tables {
                 values.unwrap_or_default().iter().map(|x| x.to_bits()).collect()
             };
             match table {
+                Table::QLen => words.extend(data.q_len.unwrap_or_default()),
                 Table::KvLen => words.extend(data.kv_len.unwrap_or_default()),
                 Table::CausalOffset => {
                     words.extend(data.causal_offset.unwrap_or_default().iter().map(|&x| x as u32));
@@ -141,6 +149,12 @@ impl Tables {
 pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     let s = &problem.shape;
     let per_batch = u64::from(s.batch);
+    present(
+        "q_len",
+        data.q_len.map(<[u32]>::len),
+        problem.q_len.then_some(per_batch),
+        ("Problem::with_q_len", "ask for it with Problem::with_q_len"),
+    )?;
     present(
         "kv_len",
         data.kv_len.map(<[u32]>::len),
@@ -195,6 +209,11 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
             return Err(Error::value(field, value, "finite"));
         }
     }
+    for &len in data.q_len.unwrap_or_default() {
+        if len > s.seq_q {
+            return Err(Error::value("q_len", len, "at most seq_q"));
+        }
+    }
     for &len in data.kv_len.unwrap_or_default() {
         if len > s.seq_k {
             return Err(Error::value("kv_len", len, "at most seq_k"));
@@ -220,6 +239,15 @@ pub(crate) fn present(
             Err(Error::Length { field, got: got as u64, expected })
         }
         _ => Ok(()),
+    }
+}
+
+/// What generated code needs to know of the alignment.
+pub(crate) fn offset_source(problem: &Problem) -> OffsetSource {
+    match problem.alignment {
+        Alignment::PerBatch => OffsetSource::PerBatch,
+        Alignment::BottomRightValid if problem.q_len || problem.kv_len => OffsetSource::Valid,
+        _ => OffsetSource::Number,
     }
 }
 

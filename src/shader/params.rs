@@ -51,6 +51,7 @@ pub(crate) struct Params {
     pub lse: u32,
     pub entropy: u32,
     pub row_max: u32,
+    pub q_len: u32,
     pub kv_len: u32,
     pub offsets: u32,
     pub temperature: u32,
@@ -61,8 +62,6 @@ pub(crate) struct Params {
     pub user_params: u32,
     pub length_coef: f32,
     pub length_floor: u32,
-    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 1],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -112,6 +111,7 @@ fields!(
     lse,
     entropy,
     row_max,
+    q_len,
     kv_len,
     offsets,
     temperature,

@@ -55,11 +55,13 @@ pub fn any_problem(rng: &mut Rng) -> Problem {
         None,
         None,
         Some(Alignment::BottomRight),
+        Some(Alignment::BottomRightValid),
         Some(Alignment::TopLeft),
         Some(offset),
         Some(Alignment::PerBatch),
     ]);
     set_causal(&mut problem, causal);
+    problem.q_len = rng.chance(0.3);
     problem.kv_len = rng.chance(0.4);
     add_options(&mut problem, rng);
     problem.stats = rng.pick(&[Stats::default(), Stats::ALL, Stats { lse: true, ..Stats::default() }]);

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// Causal mask: key j is visible to query i when j <= i + offset. An offset for all, or one for each batch
     #[arg(
         long, require_equals = true, num_args = 0..=1, default_missing_value = "bottom-right",
-        value_parser = flags::align, value_name = "bottom-right|top-left|OFFSET|LIST", help_heading = MASKS
+        value_parser = flags::align, value_name = "bottom-right|bottom-right-valid|top-left|OFFSET|LIST", help_heading = MASKS
     )]
     causal: Option<AlignArg>,
     /// Sliding window: query i, at position p = i + offset, sees keys p - LEFT to p + RIGHT, and the first KEEP_FIRST; `-` or
@@ -69,9 +69,12 @@ pub(crate) struct Args {
     /// The offset that windows, ALiBi and length scales count from, where there is no --causal [default: bottom-right]
     #[arg(
         long, value_parser = flags::align, allow_hyphen_values = true, conflicts_with = "causal",
-        value_name = "bottom-right|top-left|OFFSET|LIST", help_heading = MASKS
+        value_name = "bottom-right|bottom-right-valid|top-left|OFFSET|LIST", help_heading = MASKS
     )]
     align: Option<AlignArg>,
+    /// Valid queries of each batch: the rows after them are written as 0
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    q_len: Option<Vec<u32>>,
     /// Valid keys of each batch
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     kv_len: Option<Vec<u32>>,

@@ -13,6 +13,7 @@ pub(crate) struct Work {
     pub v: Vec<f32>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
+    pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
     pub temperature: Option<Vec<f32>>,
@@ -30,6 +31,7 @@ impl Work {
             v,
             bias: None,
             mask: None,
+            q_len: None,
             kv_len: None,
             causal_offset: None,
             temperature: None,
@@ -43,7 +45,8 @@ impl Work {
     pub(crate) fn of(problem: &Problem, inputs: &Inputs<'_>) -> Self {
         let Inputs { q, k, v, bias, mask, tables } = *inputs;
         // Files hold no user code, and so no numbers for it.
-        let TableData { kv_len, causal_offset, temperature, alibi_slopes, sinks, ssmax, user: _ } = tables;
+        let TableData { q_len, kv_len, causal_offset, temperature, alibi_slopes, sinks, ssmax, user: _ } =
+            tables;
         Work {
             problem: problem.clone(),
             q: q.to_vec(),
@@ -51,6 +54,7 @@ impl Work {
             v: v.to_vec(),
             bias: bias.map(<[_]>::to_vec),
             mask: mask.map(<[_]>::to_vec),
+            q_len: q_len.map(<[_]>::to_vec),
             kv_len: kv_len.map(<[_]>::to_vec),
             causal_offset: causal_offset.map(<[_]>::to_vec),
             temperature: temperature.map(<[_]>::to_vec),
@@ -64,6 +68,7 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();
         inputs.tables.temperature = self.temperature.as_deref();

@@ -176,10 +176,14 @@ pub(crate) fn scale(text: &str) -> Result<Scale, String> {
 pub(crate) fn align(text: &str) -> Result<AlignArg, String> {
     match (text, list(text).as_deref()) {
         ("bottom-right", _) => Ok(AlignArg::All(Alignment::BottomRight)),
+        ("bottom-right-valid", _) => Ok(AlignArg::All(Alignment::BottomRightValid)),
         ("top-left", _) => Ok(AlignArg::All(Alignment::TopLeft)),
         (_, Some(&[one])) => Ok(AlignArg::All(Alignment::Offset(one))),
         (_, Some(many)) => Ok(AlignArg::PerBatch(many.to_vec())),
-        _ => Err("expected is `bottom-right`, `top-left`, an integer, or one for each batch".to_owned()),
+        _ => Err(
+            "expected is `bottom-right`, `bottom-right-valid`, `top-left`, an integer, or one for each batch"
+                .to_owned(),
+        ),
     }
 }
 

@@ -86,6 +86,10 @@ impl Args {
         if let Some(window) = self.window {
             problem.window = Some(window);
         }
+        if let Some(lens) = &self.q_len {
+            problem.q_len = true;
+            work.q_len = Some(lens.clone());
+        }
         if let Some(lens) = &self.kv_len {
             problem.kv_len = true;
             work.kv_len = Some(lens.clone());

@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "all",
     "no score option",
     "grouped heads",
@@ -37,6 +37,7 @@ const NAMES: [&str; 22] = [
     "window",
     "window, first keys kept",
     "offset per batch",
+    "q_len",
     "kv_len",
     "mask",
     "bias",
@@ -62,6 +63,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("length scale", p.length_scale != LengthScale::None),
         ("causal", p.causal),
         ("window", p.window.is_some()),
+        ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),
         ("bias", p.bias.is_some()),

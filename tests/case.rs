@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::{
-    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, Outputs,
-    PlanOptions, Problem, Scale, ScoreStage, Shape, Sink, Temperature, Window, headless, reference,
+    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, Normalizer,
+    Outputs, PlanOptions, Problem, Scale, ScoreStage, Shape, SigmoidBias, Sink, Temperature, Window,
+    headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -343,6 +344,7 @@ fn a_problem_survives_the_round_trip() {
     );
     let plain = Problem::new(shape).with_lse().with_entropy();
     let inputs = Inputs::new(&q, &k, &v);
+    let sigmoid = |bias| Problem::new(shape).normalizer(Normalizer::Sigmoid { bias });
     let problems = [
         (plain.clone(), inputs),
         (plain.clone().scale(Scale::Value(-0.1)).temperature(Temperature::Value(0.3)), inputs),
@@ -369,6 +371,9 @@ fn a_problem_survives_the_round_trip() {
                 .alibi_slopes(&[0.5, 0.25, 0.125, 0.1])
                 .sinks(&[-1.0, 0.0, 1.0, 2.0]),
         ),
+        (sigmoid(SigmoidBias::Value(-1.5)).dropout(0.25), inputs.dropout(7, u32::MAX)),
+        (sigmoid(SigmoidBias::MinusLogSeqK), inputs),
+        (sigmoid(SigmoidBias::MinusLogVisible), inputs),
         // Numbers that 16 bits hold.
         (
             plain

@@ -30,6 +30,7 @@ pub struct Work {
     temperature: Option<Vec<f32>>,
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
+    dropout: Option<[u32; 2]>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
@@ -67,6 +68,8 @@ impl Work {
         problem.softcap = header.softcap.map(|cap| cap as f32);
         problem.causal = header.causal;
         problem.window = header.window;
+        problem.normalizer = header.normalizer;
+        problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
         problem.alibi = alibi_slopes.is_some();
         // The format may say where positions are although nothing counts from them.
@@ -115,6 +118,7 @@ impl Work {
             temperature,
             alibi_slopes,
             sinks,
+            dropout: header.dropout.map(|(_, seed)| seed),
             expected,
             scores,
             positions: (alignment, said),
@@ -139,6 +143,7 @@ impl Work {
         inputs.tables.temperature = self.temperature.as_deref();
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 

@@ -1,7 +1,7 @@
 //! The lines of the table: each option with the problems that have it.
 
 use serde::Serialize;
-use wgpu_attention::{DType, Layout, LengthScale, Problem, Sink, Temperature};
+use wgpu_attention::{DType, Layout, LengthScale, Normalizer, Problem, Sink, Temperature};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Family {
@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 25] = [
     "all",
     "no score option",
     "grouped heads",
@@ -44,6 +44,8 @@ const NAMES: [&str; 23] = [
     "softcap",
     "alibi",
     "sink",
+    "sigmoid",
+    "dropout",
     "f16",
     "bf16",
     "out in 16 bits",
@@ -70,6 +72,8 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("softcap", p.softcap.is_some()),
         ("alibi", p.alibi),
         ("sink", p.sink != Sink::None),
+        ("sigmoid", matches!(p.normalizer, Normalizer::Sigmoid { .. })),
+        ("dropout", p.dropout.is_some()),
     ];
     let rest = [
         ("all", true),

@@ -16,7 +16,7 @@ fn kv_head(h: u32) -> u32 {
 }
 
 // Position of a row in a (batch, q_heads, seq_q) array of the whole problem.
-fn row_number(b: u32, h: u32, i: u32) -> u32 {
-    return ((params.first_batch + b) * params.q_heads + params.first_head + h) * params.seq_q
+fn row_number(seq: Sequence, h: u32, i: u32) -> u32 {
+    return ((params.first_batch + seq.b) * params.q_heads + params.first_head + h) * params.seq_q
         + params.first_row + i;
 }

@@ -1,35 +1,15 @@
 // Which keys a row sees. The twin of src/mask.rs.
 //
-// Row i stands at position p = i + offset(batch). It sees key j when all of these hold:
-//   j < kv_len(batch)                                        (the rest may hold anything, NaN too)
+// Row i stands at position p = i + offset. It sees key j when all of these hold (offset and keys: see sequence.wgsl):
+//   j < keys                                                 (the rest may hold anything, NaN too)
 //   min_distance <= j - p <= max_distance, or j < keep_first  (when POSITIONS)
 //   j <= p                                                   (when CAUSAL; then max_distance is at most 0)
 //   the dense mask says so                                   (when MASK, see dense_mask_*.wgsl)
 //   the user's function says so                              (when MASK_MOD)
 
-// No length reaches beyond this.
-const MAX_SEQ = 1073741824;
 // Distances that stand for "unbounded".
 const NO_MIN = -2147483647 - 1;
 const NO_MAX = 2147483647;
-
-fn valid_keys(b: u32) -> u32 {
-    if (KV_LEN) {
-        // The table is the caller's memory: whatever it holds, no key beyond seq_k is ever read.
-        return u32(clamp(table_i32(params.kv_len + params.first_batch + b), 0, i32(params.seq_k)));
-    }
-    return params.seq_k;
-}
-
-// What to add to the number of a row of this slice to get its position.
-fn row_offset(b: u32) -> i32 {
-    if (OFFSET_PER_BATCH) {
-        let offset = table_i32(params.offsets + params.first_batch + b);
-        // Beyond these an offset changes nothing more, and position + 1 stays within i32.
-        return clamp(offset, -MAX_SEQ, MAX_SEQ - 1) + i32(params.first_row);
-    }
-    return params.offset + i32(params.first_row);
-}
 
 // What a block of rows sees, as far as positions and lengths tell. Keys outside [0, keep) and [start, end) are seen by no row
 // of the block: nothing is loaded of them. Keys in [full_start, full_end) are seen by all rows: there
@@ -42,13 +22,12 @@ struct KeyRange {
     full_end: u32,
 }
 
-fn key_range(b: u32, first_row: u32, last_row: u32) -> KeyRange {
-    let valid = valid_keys(b);
+fn key_range(seq: Sequence, first_row: u32, last_row: u32) -> KeyRange {
+    let valid = seq.keys;
     var range = KeyRange(0u, 0u, valid, 0u, valid);
     if (POSITIONS) {
-        let offset = row_offset(b);
-        let first = i32(first_row) + offset;
-        let last = i32(last_row) + offset;
+        let first = i32(first_row) + seq.offset;
+        let last = i32(last_row) + seq.offset;
         if (params.max_distance != NO_MAX) {
             range.end = min(valid, past(last, params.max_distance));
             range.full_end = min(valid, past(first, params.max_distance));
@@ -83,8 +62,8 @@ fn first_within(position: i32, distance: i32) -> u32 {
 }
 
 // How many keys lengths and positions let a row see; at least 1, so that its logarithm is a number.
-fn visible_keys(b: u32, i: u32) -> u32 {
-    let range = key_range(b, i, i);
+fn visible_keys(seq: Sequence, i: u32) -> u32 {
+    let range = key_range(seq, i, i);
     let near = max(range.end, range.start) - range.start;
     if (KEEP_FIRST) {
         // The two parts may overlap, and range.end covers both.
@@ -95,11 +74,11 @@ fn visible_keys(b: u32, i: u32) -> u32 {
     return max(near, 1u);
 }
 
-// Whether rows i, i + 1, i + 2, i + 3 see key j; valid is valid_keys(b), offset is row_offset(b).
-fn visible4(b: u32, h: u32, i: u32, j: u32, valid: u32, offset: i32) -> vec4<bool> {
-    var seen = vec4<bool>(j < valid);
+// Whether rows i, i + 1, i + 2, i + 3 see key j.
+fn visible4(seq: Sequence, h: u32, i: u32, j: u32) -> vec4<bool> {
+    var seen = vec4<bool>(j < seq.keys);
     if (POSITIONS) {
-        let position = vec4<i32>(i32(i) + offset) + vec4<i32>(0, 1, 2, 3);
+        let position = vec4<i32>(i32(i) + seq.offset) + vec4<i32>(0, 1, 2, 3);
         let distance = vec4<i32>(i32(j)) - position;
         var near = (distance >= vec4<i32>(params.min_distance)) & (distance <= vec4<i32>(params.max_distance));
         if (KEEP_FIRST) {
@@ -110,14 +89,14 @@ fn visible4(b: u32, h: u32, i: u32, j: u32, valid: u32, offset: i32) -> vec4<boo
         }
         seen = seen & near;
     }
-    if (MASK && j < valid) {
+    if (MASK && j < seq.keys) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            seen[r] = seen[r] && mask_keeps(b, h, min(i + r, params.rows - 1u), j);
+            seen[r] = seen[r] && mask_keeps(seq.b, h, min(i + r, params.rows - 1u), j);
         }
     }
-    if (MASK_MOD && j < valid) {
+    if (MASK_MOD && j < seq.keys) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            seen[r] = seen[r] && user_mask_mod(params.first_batch + b, params.first_head + h,
+            seen[r] = seen[r] && user_mask_mod(params.first_batch + seq.b, params.first_head + h,
                 params.first_row + min(i + r, params.rows - 1u), j);
         }
     }

@@ -52,8 +52,8 @@ struct Params {
     max_distance: i32,
     keep_first: u32,
 
-    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential. With a soft cap c it is
-    // scale / temperature / c, and softcap is c * log2(e).
+    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential. With a soft cap, which is in natural
+    // units, it is scale / temperature / softcap.
     factor: f32,
     softcap: f32,
 
@@ -61,6 +61,7 @@ struct Params {
     lse: u32,
     entropy: u32,
     row_max: u32,
+    q_len: u32,
     kv_len: u32,
     offsets: u32,
     temperature: u32,
@@ -69,6 +70,14 @@ struct Params {
     ssmax: u32,
     user: u32,
     user_params: u32,
+    dropout: u32,
+
+    // Of 65536 draws those that keep a weight, and what is kept is multiplied by.
+    dropout_kept: u32,
+    dropout_scale: f32,
+
+    // Added to the scores of sigmoid attention, in natural units.
+    sigmoid_bias: f32,
 
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,

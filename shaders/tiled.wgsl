@@ -38,12 +38,12 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     // Last rows first: with a causal mask they are the longest, and a long one left to the end would run alone.
     let first_row = (params.row_tiles - 1u - (number % tiles) / V_BLOCKS) * ROWS;
     let h = (number / tiles) % params.heads;
-    let b = number / (tiles * params.heads);
-    let last_row = min(first_row + ROWS, params.rows) - 1u;
+    let seq = sequence(number / (tiles * params.heads));
 
-    let range = key_range(b, first_row, last_row);
-    let valid = valid_keys(b);
-    let offset = row_offset(b);
+    var range = key_range(seq, first_row, max(min(first_row + ROWS, seq.rows), 1u) - 1u);
+    if (Q_LEN && first_row >= seq.rows) {
+        range.end = 0u;
+    }
 
     // Scores: this thread's rows are first_row + 4 row_group .. + 3, its keys key_lane + KEY_LANES c.
     let key_lane = lane % KEY_LANES;
@@ -52,19 +52,20 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let column = lane % OUT_COLUMNS;
     let out_group = (lane / OUT_COLUMNS) * OUT_ROW_GROUPS;
 
+    let level = row_level(seq, first_row + 4u * row_group);
     var state = empty_state();
-    var o: array<vec4<f32>, OUT_REGISTERS>;
+    var o = array<vec4<f32>, OUT_REGISTERS>();
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
         // ---- scores
-        var s: array<vec4<f32>, KEYS_PER_THREAD>;
+        var s = array<vec4<f32>, KEYS_PER_THREAD>();
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
-            stage_q(b, h, first_row, chunk * DIM_CHUNK, lane);
-            stage_k(b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
+            stage_q(seq, h, first_row, chunk * DIM_CHUNK, lane);
+            stage_k(seq.b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
             workgroupBarrier();
             // A sum of its own for each chunk: rounding errors grow with the length of a sum, so that the sum of a few short
             // ones is closer to the truth than one long one.
-            var part: array<vec4<f32>, KEYS_PER_THREAD>;
+            var part = array<vec4<f32>, KEYS_PER_THREAD>();
             for (var d = 0u; d < DIM_CHUNK; d++) {
                 let q_at = 4u * d * ROW_GROUPS + row_group;
                 let q0 = pool[q_at];
@@ -73,10 +74,16 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 let q3 = pool[q_at + 3u * ROW_GROUPS];
                 for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                     let k = pool[K_STAGE + (c * KEY_LANES + key_lane) * K_STRIDE + d];
-                    part[c] = fma(q0, vec4<f32>(k.x), part[c]);
-                    part[c] = fma(q1, vec4<f32>(k.y), part[c]);
-                    part[c] = fma(q2, vec4<f32>(k.z), part[c]);
-                    part[c] = fma(q3, vec4<f32>(k.w), part[c]);
+                    if (SOFTCAP) {
+                        // Scores near a cap are large, and so are their partial sums: four products are summed before they
+                        // meet them.
+                        part[c] += fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), q0 * k.x)));
+                    } else {
+                        part[c] = fma(q0, vec4<f32>(k.x), part[c]);
+                        part[c] = fma(q1, vec4<f32>(k.y), part[c]);
+                        part[c] = fma(q2, vec4<f32>(k.z), part[c]);
+                        part[c] = fma(q3, vec4<f32>(k.w), part[c]);
+                    }
                 }
             }
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
@@ -89,7 +96,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         if (SCORED) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = min(tile + c * KEY_LANES + key_lane, range.end - 1u);
-                s[c] = finish_scores(s[c], b, h, first_row + 4u * row_group, j, offset);
+                s[c] = finish_scores(s[c], seq, h, first_row + 4u * row_group, j);
             }
         }
         // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
@@ -97,52 +104,61 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         if (boundary) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = tile + c * KEY_LANES + key_lane;
-                let seen = visible4(b, h, first_row + 4u * row_group, j, valid, offset);
+                let seen = visible4(seq, h, first_row + 4u * row_group, j);
                 s[c] = select(vec4<f32>(NOTHING), s[c], seen);
             }
         }
         var m = state.m;
-        for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
-            m = max(m, s[c]);
+        if (ONLINE || ROW_MAX) {
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                m = max(m, s[c]);
+            }
         }
-        partial[lane] = m;
-        workgroupBarrier();
-        for (var other = 0u; other < KEY_LANES; other++) {
-            m = max(m, partial[row_group * KEY_LANES + other]);
+        if (ONLINE) {
+            partial[lane] = m;
+            workgroupBarrier();
+            m = row_max(row_group, m);
+            let by = shift(state, m);
+            state = rebase(state, m, by);
+            if (key_lane == 0u) {
+                row_scale[row_group] = weight_of(by);
+            }
         }
-        let by = shift(state, m);
-        state = rebase(state, m, by);
+        state.m = m;
         for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
             var p = vec4<f32>(0.0);
             if (boundary) {
-                p = weight_masked(s[c], m);
+                p = weight_masked(s[c], m, level);
             } else {
-                p = exp2(s[c] - m);
+                p = weight(s[c], m, level);
             }
             state.l += p;
             if (ENTROPY) {
                 state.u += entropy_term(s[c], m, p);
             }
+            if (DROPOUT) {
+                let j = tile + c * KEY_LANES + key_lane;
+                p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, first_row + 4u * row_group, j));
+            }
             pool[(c * KEY_LANES + key_lane) * ROW_GROUPS + row_group] = p;
-        }
-        if (key_lane == 0u) {
-            row_scale[row_group] = exp2(by);
         }
         workgroupBarrier();
 
         // ---- output
-        for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
-            let alpha = row_scale[out_group + g];
-            for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                for (var r = 0u; r < 4u; r++) { // unroll
-                    o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+        if (ONLINE) {
+            for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+                let alpha = row_scale[out_group + g];
+                for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+                    for (var r = 0u; r < 4u; r++) { // unroll
+                        o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+                    }
                 }
             }
         }
         let tile_end = min(KEYS, range.end - tile);
         for (var first = 0u; first < tile_end; first += V_CHUNK) {
             if (V_STAGED) {
-                stage_v(b, kv_head(h), tile + first, range.end, v_block, lane);
+                stage_v(seq.b, kv_head(h), tile + first, range.end, v_block, lane);
                 workgroupBarrier();
             }
             let last = min(V_CHUNK, tile_end - first);
@@ -152,7 +168,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 for (var key = 0u; key < last; key++) {
                     let p_at = (first + key) * ROW_GROUPS + out_group;
                     for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                        let v = value(b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
+                        let v = value(seq.b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
                         for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
                             let p = pool[p_at + g];
                             for (var r = 0u; r < 4u; r++) { // unroll
@@ -166,7 +182,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 for (var key = 0u; key < last; key++) {
                     let p_at = (first + key) * ROW_GROUPS + out_group;
                     for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                        let v = value(b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
+                        let v = value(seq.b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
                         for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
                             let p = pool[p_at + g];
                             for (var r = 0u; r < 4u; r++) { // unroll
@@ -182,23 +198,36 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     }
 
     // ---- the sums of all threads of a row
-    partial[lane] = state.l;
-    workgroupBarrier();
-    state.l = row_sum(row_group);
+    if (NORMALISED) {
+        partial[lane] = state.l;
+        workgroupBarrier();
+        state.l = row_sum(row_group);
+    }
     if (ENTROPY) {
         workgroupBarrier();
         partial[lane] = state.u;
         workgroupBarrier();
         state.u = row_sum(row_group);
     }
+    if (ROW_MAX && !ONLINE) {
+        workgroupBarrier();
+        partial[lane] = state.m;
+        workgroupBarrier();
+        state.m = row_max(row_group, state.m);
+    }
     if (key_lane == 0u) {
-        let row_totals = totals(state, h);
+        var row_totals = totals(state, h);
+        if (Q_LEN) {
+            let valid = vec4<u32>(first_row + 4u * row_group) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(seq.rows);
+            row_totals = of_valid_rows(row_totals, valid);
+            state.m = select(vec4<f32>(NOTHING), state.m, valid);
+        }
         row_scale[row_group] = normaliser(state, row_totals);
         if (v_block == 0u) {
             for (var r = 0u; r < 4u; r++) { // unroll
                 let i = first_row + 4u * row_group + r;
                 if (i < params.rows) {
-                    store_stats(row_number(b, h, i), row_totals, state.m, r);
+                    store_stats(row_number(seq, h, i), row_totals, state.m, r);
                 }
             }
         }
@@ -211,8 +240,12 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             for (var r = 0u; r < 4u; r++) { // unroll
                 let i = first_row + 4u * (out_group + g) + r;
                 if (i < params.rows && is_own_column(column + j * OUT_COLUMNS, v_block)) {
-                    store_out(row_start(params.out, b, h, i), d,
-                        o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] * inverse[r]);
+                    var row = o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] * inverse[r];
+                    if (Q_LEN) {
+                        // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
+                        row = select(row, vec4<f32>(0.0), i >= seq.rows);
+                    }
+                    store_out(row_start(params.out, seq.b, h, i), d, row);
                 }
             }
         }
@@ -244,6 +277,15 @@ fn row_sum(row_group: u32) -> vec4<f32> {
     return sum;
 }
 
+// The largest of m and what the threads of a row group left in partial.
+fn row_max(row_group: u32, m: vec4<f32>) -> vec4<f32> {
+    var largest = m;
+    for (var other = 0u; other < KEY_LANES; other++) {
+        largest = max(largest, partial[row_group * KEY_LANES + other]);
+    }
+    return largest;
+}
+
 // Whether a column of a block of v's columns exists. Blocks and threads are rounded up.
 fn is_own_column(column: u32, v_block: u32) -> bool {
     return column < V_BLOCK && v_block * V_BLOCK + column < V_DIM4;
@@ -251,15 +293,15 @@ fn is_own_column(column: u32, v_block: u32) -> bool {
 
 // Rows first_row .. + ROWS - 1 of q, times their factor, dims first_dim .. + DIM_CHUNK - 1 (in vec4s). Rows and
 // dims beyond the end become 0.
-fn stage_q(b: u32, h: u32, first_row: u32, first_dim: u32, lane: u32) {
+fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
     for (var at = lane; at < ROW_GROUPS * DIM_CHUNK; at += THREADS) {
         let d = at % DIM_CHUNK;
         let row_group = at / DIM_CHUNK;
-        var rows: array<vec4<f32>, 4>;
+        var rows = array<vec4<f32>, 4>();
         for (var r = 0u; r < 4u; r++) { // unroll
             let i = first_row + 4u * row_group + r;
-            if (i < params.rows && first_dim + d < QK_DIM4) {
-                rows[r] = load_q(row_start(params.q, b, h, i), first_dim + d) * row_factor(b, h, i);
+            if (i < seq.rows && first_dim + d < QK_DIM4) {
+                rows[r] = load_q(row_start(params.q, seq.b, h, i), first_dim + d) * row_factor(seq, h, i);
             }
         }
         let to = 4u * d * ROW_GROUPS + row_group;

@@ -1,16 +1,15 @@
 //! `Attention`: the façade. Holds the app's device and the compiled variants; everything else is a plan away.
 
 use crate::caps::Caps;
-use crate::error::{Error, Result};
+use crate::context::{CompiledPass, Context, Slot, Variants};
+use crate::error::Result;
 use crate::kernel::{Binding, Pass, PipelineKey};
 use crate::plan::{Plan, PlanOptions};
 use crate::prepared::Prepared;
 use crate::problem::Problem;
 use crate::shader;
 use crate::shader::params::Params;
-use std::collections::HashMap;
-use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Attention on a device of the app's. Cheap to clone, usable from several threads.
 ///
@@ -28,12 +27,8 @@ pub struct Attention {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub device: wgpu::Device,
-    pub caps: Caps,
-    /// What is bound where a tensor has no element, because WebGPU has no empty bindings.
-    pub nothing: wgpu::Buffer,
-    cache: Option<wgpu::PipelineCache>,
-    pipelines: Mutex<HashMap<PipelineKey, Arc<Pipelines>>>,
+    context: Context,
+    pipelines: Variants<PipelineKey, Pipelines>,
 }
 
 /// A compiled variant.
@@ -41,12 +36,6 @@ pub(crate) struct Inner {
 pub(crate) struct Pipelines {
     /// In order of dispatch.
     pub passes: Vec<CompiledPass>,
-}
-
-#[derive(Debug)]
-pub(crate) struct CompiledPass {
-    pub layout: wgpu::BindGroupLayout,
-    pub pipeline: wgpu::ComputePipeline,
 }
 
 // WebGPU objects belong to one thread in a browser; everywhere else these are shared freely.
@@ -67,20 +56,9 @@ impl Attention {
 
     /// With the app's own [`wgpu::PipelineCache`], through which compiled variants survive the program.
     pub fn with_pipeline_cache(device: &wgpu::Device, cache: Option<wgpu::PipelineCache>) -> Self {
-        let nothing = device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("attention: nothing"),
-            size: 256,
-            usage: wgpu::BufferUsages::STORAGE,
-            mapped_at_creation: false,
-        });
+        let context = Context::new(device, cache);
         Attention {
-            inner: Arc::new(Inner {
-                device: device.clone(),
-                caps: Caps::from_device(device),
-                nothing,
-                cache,
-                pipelines: Mutex::default(),
-            }),
+            inner: Arc::new(Inner { context, pipelines: Variants::default() }),
             #[cfg(feature = "measure")]
             tuning: None,
         }
@@ -96,12 +74,16 @@ impl Attention {
 
     /// The device that everything is made on.
     pub fn device(&self) -> &wgpu::Device {
-        &self.inner.device
+        &self.context().device
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.inner.context
     }
 
     /// What the device can do, as planning sees it.
     pub fn caps(&self) -> &Caps {
-        &self.inner.caps
+        &self.context().caps
     }
 
     /// Plans a problem for this device.
@@ -117,11 +99,10 @@ impl Attention {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan_with(&self, problem: &Problem, options: &PlanOptions) -> Result<Plan> {
-        let plan = Plan::new(problem, &self.inner.caps, options)?;
+        let plan = Plan::new(problem, self.caps(), options)?;
         #[cfg(feature = "measure")]
         if *options == PlanOptions::default()
-            && let Some(tuned) =
-                self.tuning.as_ref().and_then(|t| t.plan(&self.inner.device, &self.inner.caps, &plan))
+            && let Some(tuned) = self.tuning.as_ref().and_then(|t| t.plan(self.device(), self.caps(), &plan))
         {
             return Ok(tuned);
         }
@@ -133,8 +114,9 @@ impl Attention {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::LimitExceeded`] for a plan made for a device that has more than this one; [`Error::Driver`] where the driver
-    /// refuses the shader; [`Error::OutOfMemory`] or [`Error::DeviceLost`] where there is no buffer to be had.
+    /// [`LimitExceeded`](crate::Error::LimitExceeded) for a plan made for a device that has more than this one;
+    /// [`Driver`](crate::Error::Driver) where the driver refuses the shader; [`OutOfMemory`](crate::Error::OutOfMemory) or
+    /// [`DeviceLost`](crate::Error::DeviceLost) where there is no buffer to be had.
     pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         plan.fits(self.caps())?;
         let pipelines = self.pipelines(plan.key()).await?;
@@ -164,83 +146,27 @@ impl Attention {
 
     /// Number of variants compiled so far.
     pub fn compiled(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PipelineKey, Arc<Pipelines>>> {
-        // The map is whole between any two statements, so a panic of another thread left nothing broken.
-        self.inner.pipelines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.pipelines.len()
     }
 
     async fn pipelines(&self, key: &PipelineKey) -> Result<Arc<Pipelines>> {
-        if let Some(found) = self.lock().get(key) {
-            return Ok(found.clone());
+        let known = &self.inner.pipelines;
+        if let Some(found) = known.get(key) {
+            return Ok(found);
         }
-        // Compiled outside the lock: two threads may do the same work once, but none waits for a compiler.
         let label = key.to_string();
-        let scope = self.inner.device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let internal = self.inner.device.push_error_scope(wgpu::ErrorFilter::Internal);
-        let memory = self.inner.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let pipelines = Arc::new(self.compile(key, &label));
-        let (memory, internal, validation) = (memory.pop(), internal.pop(), scope.pop());
-        if memory.await.is_some() {
-            return Err(Error::OutOfMemory { label, bytes: 0 });
-        }
-        if let Some(error) = internal.await.or(validation.await) {
-            return Err(Error::Driver { label, message: error.to_string() });
-        }
-        Ok(self.lock().entry(key.clone()).or_insert(pipelines).clone())
+        let compiled = self.context().scoped(&label, || self.compile(key, &label)).await?;
+        Ok(known.keep(key, compiled))
     }
 
     fn compile(&self, key: &PipelineKey, label: &str) -> Pipelines {
-        let device = &self.inner.device;
-        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label: Some(label),
-            source: wgpu::ShaderSource::Wgsl(shader::source(key).into()),
-        });
+        let context = self.context();
+        let module = context.module(label, shader::source(key));
+        let slot = |binding: Binding| Slot { number: binding.number(), written: binding.is_written() };
         let compile_pass = |pass: &Pass| {
-            let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-                label: Some(label),
-                entries: &layout_entries(pass, key),
-            });
-            let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-                label: Some(label),
-                bind_group_layouts: &[Some(&layout)],
-                immediate_size: 0,
-            });
-            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                label: Some(label),
-                layout: Some(&pipeline_layout),
-                module: &module,
-                entry_point: Some(pass.entry_point),
-                compilation_options: wgpu::PipelineCompilationOptions::default(),
-                cache: self.inner.cache.as_ref(),
-            });
-            CompiledPass { layout, pipeline }
+            let slots = pass.bindings(key).map(slot);
+            context.entry_point(label, &module, pass.entry_point, size_of::<Params>(), slots)
         };
         Pipelines { passes: key.kernel.passes().iter().map(compile_pass).collect() }
     }
-}
-
-fn layout_entries(pass: &Pass, key: &PipelineKey) -> Vec<wgpu::BindGroupLayoutEntry> {
-    let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
-        binding,
-        visibility: wgpu::ShaderStages::COMPUTE,
-        ty,
-        count: None,
-    };
-    let params = wgpu::BindingType::Buffer {
-        ty: wgpu::BufferBindingType::Uniform,
-        has_dynamic_offset: true,
-        min_binding_size: NonZeroU64::new(size_of::<Params>() as u64),
-    };
-    let storage = |binding: Binding| {
-        let ty = wgpu::BindingType::Buffer {
-            ty: wgpu::BufferBindingType::Storage { read_only: !binding.is_written() },
-            has_dynamic_offset: false,
-            min_binding_size: None,
-        };
-        entry(binding.number(), ty)
-    };
-    [entry(0, params)].into_iter().chain(pass.bindings(key).map(storage)).collect()
 }

@@ -36,6 +36,12 @@ impl<'a> Inputs<'a> {
         Inputs { q, k, v, bias: None, mask: None, tables: TableData::default() }
     }
 
+    /// With valid query counts, (batch), each at most seq_q.
+    pub fn q_len(mut self, q_len: &'a [u32]) -> Self {
+        self.tables.q_len = Some(q_len);
+        self
+    }
+
     /// With valid key counts, (batch), each at most seq_k.
     pub fn kv_len(mut self, kv_len: &'a [u32]) -> Self {
         self.tables.kv_len = Some(kv_len);
@@ -69,6 +75,12 @@ impl<'a> Inputs<'a> {
     /// With the s of Scalable-Softmax, (q_heads), each finite.
     pub fn ssmax(mut self, s: &'a [f32]) -> Self {
         self.tables.ssmax = Some(s);
+        self
+    }
+
+    /// With seed and offset of dropout.
+    pub fn dropout(mut self, seed: u32, offset: u32) -> Self {
+        self.tables.dropout = Some([seed, offset]);
         self
     }
 
@@ -239,7 +251,7 @@ impl Attention {
             .chain(stats.map(|stats| (stats, plan.stats_bytes())))
             .collect();
         let bytes = parts.iter().map(|p| p.1).sum();
-        let target = readback::Target::new(self, bytes).await?;
+        let target = readback::Target::new(self.context(), bytes).await?;
 
         let mut encoder = self
             .device()
@@ -251,7 +263,7 @@ impl Attention {
             at += bytes;
         }
         let submission = queue.submit([encoder.finish()]);
-        Ok(Submitted { plan: plan.clone(), readback: Some(target.map(self, submission)?) })
+        Ok(Submitted { plan: plan.clone(), readback: Some(target.map(self.context(), submission)?) })
     }
 
     /// Uploads host inputs, makes the outputs and binds them all. The inputs were checked.
@@ -264,7 +276,7 @@ impl Attention {
         let q = self.upload("q", &q_type.encode(inputs.q), storage).await?;
         let k = self.upload("k", &k_type.encode(inputs.k), storage).await?;
         let v = self.upload("v", &v_type.encode(inputs.v), storage).await?;
-        let out = create_buffer_unset(self, "out", plan.tensor_bytes(Tensor::Out), results).await?;
+        let out = create_buffer_unset(self.context(), "out", plan.tensor_bytes(Tensor::Out), results).await?;
         let mut buffers = Buffers::new(&q, &k, &v, &out);
         let bias;
         if let (Some((dtype, _)), Some(data)) = (problem.bias, inputs.bias) {
@@ -278,7 +290,7 @@ impl Attention {
         }
         let mut stats = None;
         if plan.stats_bytes() > 0 {
-            stats = Some(create_buffer_unset(self, "stats", plan.stats_bytes(), results).await?);
+            stats = Some(create_buffer_unset(self.context(), "stats", plan.stats_bytes(), results).await?);
         }
         buffers.stats = stats.as_ref().map(Into::into);
         let tables;
@@ -298,7 +310,7 @@ impl Attention {
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer> {
         let bytes: &[u8] = bytemuck::cast_slice(data);
-        create_buffer(self, label, bytes.len() as u64, usage, |mapped| {
+        create_buffer(self.context(), label, bytes.len() as u64, usage, |mapped| {
             mapped.copy_from_slice(bytes);
         })
         .await

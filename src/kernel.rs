@@ -136,6 +136,17 @@ pub enum TemperatureSource {
     PerRow,
 }
 
+/// Where the offset of positions comes from, as far as generated code differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OffsetSource {
+    /// One number, or nothing counts from positions.
+    Number,
+    /// Table of (batch).
+    PerBatch,
+    /// Valid keys less valid queries.
+    Valid,
+}
+
 /// Which multiplier of the score depends on the row, as far as generated code differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LengthSource {
@@ -147,6 +158,17 @@ pub enum LengthSource {
     LogTrainLen,
     /// `1 + coef ln(floor((position + 1) / floor) + 1)`.
     Llama4,
+}
+
+/// What makes weights of scores, as far as generated code differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NormalizerSource {
+    /// Softmax.
+    Softmax,
+    /// Sigmoid with a number as its bias.
+    Sigmoid,
+    /// Sigmoid whose bias depends on how many keys a row sees.
+    SigmoidVisible,
 }
 
 /// One compiled variant: equal keys have equal shaders. Lengths, strides, scales, caps, offsets and the sizes of windows are not in
@@ -173,8 +195,8 @@ pub struct PipelineKey {
     pub window: bool,
     /// The window keeps the first keys.
     pub keep_first: bool,
-    /// The offset of positions comes from a table.
-    pub offset_per_batch: bool,
+    /// Where the offset of positions comes from.
+    pub offset: OffsetSource,
     /// A dense mask.
     pub mask: Option<MaskFormat>,
     /// A soft cap.
@@ -183,8 +205,14 @@ pub struct PipelineKey {
     pub bias: Option<DType>,
     /// ALiBi.
     pub alibi: bool,
+    /// What makes weights of scores.
+    pub normalizer: NormalizerSource,
     /// A sink.
     pub sink: Sink,
+    /// Dropout.
+    pub dropout: bool,
+    /// Valid queries come from a table.
+    pub q_len: bool,
     /// Valid keys come from a table.
     pub kv_len: bool,
     /// Where temperatures come from.
@@ -204,12 +232,14 @@ pub struct PipelineKey {
 impl PipelineKey {
     /// Whether the shader reads the tables binding.
     pub fn has_tables(&self) -> bool {
-        self.kv_len
-            || self.offset_per_batch
+        self.q_len
+            || self.kv_len
+            || self.offset == OffsetSource::PerBatch
             || self.alibi
             || self.sink == Sink::PerHead
             || self.length == LengthSource::Ssmax
             || self.user_params
+            || self.dropout
             || self.temperature != TemperatureSource::Number
     }
 }
@@ -230,7 +260,8 @@ impl fmt::Display for PipelineKey {
             (self.causal, "causal"),
             (self.window, "window"),
             (self.keep_first, "keep_first"),
-            (self.offset_per_batch, "offsets"),
+            (self.offset == OffsetSource::PerBatch, "offsets"),
+            (self.offset == OffsetSource::Valid, "offset/valid"),
             (self.mask == Some(MaskFormat::Bytes), "mask/bytes"),
             (self.mask == Some(MaskFormat::Bits), "mask/bits"),
             (self.softcap, "softcap"),
@@ -238,8 +269,12 @@ impl fmt::Display for PipelineKey {
             (self.bias == Some(DType::F16), "bias/f16"),
             (self.bias == Some(DType::Bf16), "bias/bf16"),
             (self.alibi, "alibi"),
+            (self.normalizer == NormalizerSource::Sigmoid, "sigmoid"),
+            (self.normalizer == NormalizerSource::SigmoidVisible, "sigmoid/visible"),
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
+            (self.dropout, "dropout"),
+            (self.q_len, "q_len"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),
             (self.temperature == TemperatureSource::PerRow, "temperature/row"),

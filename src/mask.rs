@@ -27,6 +27,9 @@ pub enum Alignment {
     Offset(i32),
     /// One offset for each batch, from the table `causal_offset` (batch).
     PerBatch,
+    /// `offset = kv_len - q_len` of each batch, all keys or queries where there is no such table: the last valid query sees
+    /// the last valid key. FlashAttention and cuDNN with padded sequences.
+    BottomRightValid,
 }
 
 impl Alignment {
@@ -37,7 +40,7 @@ impl Alignment {
             Alignment::BottomRight => i64::from(seq_k) - i64::from(seq_q),
             Alignment::TopLeft => 0,
             Alignment::Offset(offset) => i64::from(offset),
-            Alignment::PerBatch => return None,
+            Alignment::PerBatch | Alignment::BottomRightValid => return None,
         };
         Some(clamp_offset(offset))
     }

@@ -1,12 +1,12 @@
 //! Device memory of the crate's own, made so that running out of it is an error and not a panic.
 
-use crate::attention::Attention;
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::lost;
 
 /// A buffer with contents; running out of memory is an error and not a panic.
 pub(crate) async fn create_buffer(
-    attention: &Attention,
+    context: &Context,
     label: &str,
     bytes: u64,
     usage: wgpu::BufferUsages,
@@ -16,7 +16,7 @@ pub(crate) async fn create_buffer(
     let size = bytes.next_multiple_of(4).max(4);
     let mut contents = vec![0; bytes as usize];
     fill(&mut contents);
-    let buffer = create(attention, label, size, usage, true).await?;
+    let buffer = create(context, label, size, usage, true).await?;
     {
         // Memory was there, or create() would have said so. What is left is a device that is gone: it makes invalid buffers
         // and reports nothing.
@@ -29,22 +29,22 @@ pub(crate) async fn create_buffer(
 
 /// A buffer of zeros.
 pub(crate) async fn create_buffer_unset(
-    attention: &Attention,
+    context: &Context,
     label: &str,
     bytes: u64,
     usage: wgpu::BufferUsages,
 ) -> Result<wgpu::Buffer> {
-    create(attention, label, bytes.next_multiple_of(4).max(4), usage, false).await
+    create(context, label, bytes.next_multiple_of(4).max(4), usage, false).await
 }
 
 async fn create(
-    attention: &Attention,
+    context: &Context,
     label: &str,
     size: u64,
     usage: wgpu::BufferUsages,
     mapped_at_creation: bool,
 ) -> Result<wgpu::Buffer> {
-    let available = attention.caps().max_buffer_size;
+    let available = context.caps.max_buffer_size;
     if size > available {
         return Err(Error::LimitExceeded {
             what: label.to_owned(),
@@ -54,7 +54,7 @@ async fn create(
             advice: "ask for a device with larger limits (helpful_limits), or call once for each batch",
         });
     }
-    let device = attention.device();
+    let device = &context.device;
     let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let buffer =
         device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation });

@@ -1,9 +1,11 @@
 //! `Problem`: what is to be computed. Plain data, checked once.
 
+use crate::dropout::Dropout;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
+use crate::normalizer::Normalizer;
 use crate::score::{Broadcast, Sink};
 use crate::shape::{Shape, Stats};
 use crate::sharpness::{LengthScale, Scale, Temperature};
@@ -53,6 +55,9 @@ pub struct Problem {
     pub window: Option<Window>,
     /// Where a row's position is; what causal masks, windows and ALiBi count from.
     pub alignment: Alignment,
+    /// True where a table gives each batch its own number of valid queries; rows at or beyond it are written as 0 and may
+    /// hold anything.
+    pub q_len: bool,
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
@@ -64,8 +69,12 @@ pub struct Problem {
     pub bias: Option<(DType, Broadcast)>,
     /// Subtracts `slope |position - j|`, with slopes from the table `alibi_slopes` (q_heads).
     pub alibi: bool,
-    /// A logit in the denominator that belongs to no key.
+    /// What makes weights of scores. Default: the softmax.
+    pub normalizer: Normalizer,
+    /// A logit in the softmax's denominator that belongs to no key.
     pub sink: Sink,
+    /// Weights that are dropped at random, before they multiply v.
+    pub dropout: Option<Dropout>,
     /// The user's own function of the score, after the soft cap and before bias and masks.
     pub score_mod: Option<UserCode>,
     /// The user's own mask, combined with the others by AND.
@@ -92,12 +101,15 @@ impl Problem {
             causal: false,
             window: None,
             alignment: Alignment::default(),
+            q_len: false,
             kv_len: false,
             mask: None,
             softcap: None,
             bias: None,
             alibi: false,
+            normalizer: Normalizer::default(),
             sink: Sink::None,
+            dropout: None,
             score_mod: None,
             mask_mod: None,
             user_params: 0,
@@ -197,9 +209,31 @@ impl Problem {
         self
     }
 
+    /// What makes weights of scores in place of the softmax.
+    pub fn normalizer(mut self, normalizer: Normalizer) -> Self {
+        self.normalizer = normalizer;
+        self
+    }
+
+    /// Dropout: each weight is 0 with this probability (from 0, below 1) and divided by the rest otherwise. Which stay
+    /// follows from the table `dropout`, (2): seed and offset; see [`Dropout`].
+    pub fn dropout(mut self, rate: f32) -> Self {
+        self.dropout = Some(Dropout { rate });
+        self
+    }
+
     /// A sink in the softmax: a logit in the denominator that belongs to no key.
     pub fn sink(mut self, sink: Sink) -> Self {
         self.sink = sink;
+        self
+    }
+
+    /// Valid queries per batch, from the table `q_len`, (batch). Rows from there on are padding: nothing is loaded of them, so they
+    /// may hold anything, and they are written as 0, with lse and row maximum -inf (a sink or not) and entropy 0.
+    ///
+    /// The number moves no position: count from the last valid query with [`Alignment::BottomRightValid`].
+    pub fn with_q_len(mut self) -> Self {
+        self.q_len = true;
         self
     }
 
@@ -250,14 +284,14 @@ impl Problem {
     ///
     /// # Errors
     /// [`Error::Value`] or [`Error::HeadsNotMultiple`], naming the field and the rule; [`Error::Unused`] for an alignment that
-    /// nothing counts from and for user parameters without user code.
+    /// nothing counts from and for user parameters without user code; [`Error::Incompatible`] for options that make no sense together.
     pub fn check(&self) -> Result<()> {
         self.shape.check()?;
         self.scale.check()?;
         self.temperature.check()?;
         self.length_scale.check()?;
         if let Some(cap) = self.softcap
-            && !(cap.is_finite() && cap > 0.0 && self.softcap_log2().is_finite())
+            && !(cap > 0.0 && (cap * core::f32::consts::LOG2_E).is_finite())
         {
             return Err(Error::value("softcap", cap, "above 0 and finite when multiplied by log2(e)"));
         }
@@ -268,6 +302,7 @@ impl Problem {
                 "finite in f32 when multiplied by log2(e), or divided by the soft cap",
             ));
         }
+        self.check_weights()?;
         if self.user_params > 0 && self.score_mod.is_none() && self.mask_mod.is_none() {
             return Err(Error::Unused { field: "user_params", hint: "there is no score_mod or mask_mod" });
         }
@@ -294,6 +329,28 @@ impl Problem {
         Ok(())
     }
 
+    /// The rules of what comes after the scores.
+    fn check_weights(&self) -> Result<()> {
+        self.normalizer.check()?;
+        if let Some(dropout) = &self.dropout {
+            dropout.check(&self.shape)?;
+        }
+        if !self.normalizer.is_softmax() {
+            let option = "sigmoid attention";
+            let no_sum = "its weights are not divided by a sum";
+            for (asked, other, why) in [
+                (self.sink != Sink::None, "a sink", "a sink is a term of the sum by which a softmax divides"),
+                (self.stats.lse, "lse", no_sum),
+                (self.stats.entropy, "entropy", "its weights do not sum to 1, and are no distribution"),
+            ] {
+                if asked {
+                    return Err(Error::Incompatible { option, other, why });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// `scale / temperature` where both are numbers, else the scale alone, times YaRN's factor: what multiplies q for
     /// all rows alike. `softmax(x / tau)` with `tau = 1 / factor`: scale and temperature are one knob.
     pub fn factor(&self) -> f64 {
@@ -311,11 +368,6 @@ impl Problem {
             None => (self.factor() * core::f64::consts::LOG2_E) as f32,
             Some(cap) => (self.factor() / f64::from(cap)) as f32,
         }
-    }
-
-    /// The soft cap in units of log2.
-    pub(crate) fn softcap_log2(&self) -> f32 {
-        self.softcap.map_or(0.0, |cap| (f64::from(cap) * core::f64::consts::LOG2_E) as f32)
     }
 
     /// Whether anything counts from a row's position.
@@ -394,7 +446,11 @@ impl Problem {
     pub fn visible_pairs(&self) -> u64 {
         let s = &self.shape;
         let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
-        let offset = i128::from(self.alignment.offset(s.seq_q, s.seq_k).unwrap_or(0));
+        let offset = match self.alignment {
+            // As if all were valid.
+            Alignment::BottomRightValid => sk - sq,
+            alignment => i128::from(alignment.offset(s.seq_q, s.seq_k).unwrap_or(0)),
+        };
         let (min, max) = self.distances();
         // Of the first n keys those up to a distance, over all rows: a series that is clipped to 0..=n at both ends.
         let up_to = |distance: i128, n: i128| -> i128 {

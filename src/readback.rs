@@ -1,6 +1,6 @@
 //! Bringing results to the host: async everywhere, with somebody to wait for the device on native.
 
-use crate::attention::Attention;
+use crate::context::Context;
 use crate::error::Result;
 use crate::host::lost;
 use crate::memory::create_buffer_unset;
@@ -18,9 +18,9 @@ pub(crate) struct Pending {
 }
 
 impl Target {
-    pub(crate) async fn new(attention: &Attention, bytes: u64) -> Result<Self> {
+    pub(crate) async fn new(context: &Context, bytes: u64) -> Result<Self> {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let buffer = create_buffer_unset(attention, "attention: readback", bytes, usage).await?;
+        let buffer = create_buffer_unset(context, "attention: readback", bytes, usage).await?;
         Ok(Target { buffer })
     }
 
@@ -29,13 +29,13 @@ impl Target {
     }
 
     /// Asks for the mapping, after the commands that fill the buffer were submitted.
-    pub(crate) fn map(self, attention: &Attention, submission: wgpu::SubmissionIndex) -> Result<Pending> {
+    pub(crate) fn map(self, context: &Context, submission: wgpu::SubmissionIndex) -> Result<Pending> {
         let (sender, mapped) = oneshot::channel();
         self.buffer.map_async(wgpu::MapMode::Read, .., move |result| {
             // The receiver is gone when the caller dropped the future; then nobody wants the result.
             let _ = sender.send(result);
         });
-        wait_elsewhere(attention.device(), submission)?;
+        wait_elsewhere(&context.device, submission)?;
         Ok(Pending { buffer: self.buffer, mapped })
     }
 }

@@ -10,6 +10,7 @@ use crate::host::Inputs;
 use crate::kernel::Kernel;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat};
+use crate::normalizer::Normalizer;
 use crate::plan::{PlanOptions, TableData};
 use crate::problem::Problem;
 use crate::readback;
@@ -23,13 +24,15 @@ use core::ops::Range;
 /// How far a score has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScoreStage {
-    /// `q.k * scale / temperature`, of every pair whether it is visible or not.
+    /// `q.k * scale / temperature`, of every pair whether it is visible or not (`-inf` for rows beyond
+    /// [`q_len`](crate::Problem::with_q_len), which are none).
     Raw,
     /// After the soft cap, of every pair. As [`ScoreStage::Raw`] where there is none.
     Capped,
     /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of.
     Biased,
-    /// After the softmax (and its sink): the attention weights, 0 where the row does not see the key.
+    /// After the softmax (and its sink) or another [`Normalizer`]: the attention weights, 0 where the row does not see the key. Before
+    /// dropout.
     Probs,
 }
 
@@ -57,6 +60,7 @@ struct Head<'a> {
     v: &'a [f32],
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    q_len: Option<[u32; 1]>,
     tables: TableData<'a>,
 }
 
@@ -109,23 +113,24 @@ impl Attention {
             v: head.v,
             bias: head.bias.as_deref(),
             mask: head.mask.as_deref(),
-            tables: head.tables,
+            tables: TableData { q_len: head.q_len.as_ref().map(<[u32; 1]>::as_slice), ..head.tables },
         };
         let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?;
         let bound = self.bind_host(&plan, &inputs).await?;
         let passes = if stage == ScoreStage::Probs { 2 } else { 1 };
         let bytes = u64::from(head.problem.shape.seq_q) * u64::from(seq_k) * 4;
-        let target = readback::Target::new(self, bytes).await?;
+        let target = readback::Target::new(self.context(), bytes).await?;
         let mut encoder = self
             .device()
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention scores") });
         bound.bound.encode_scores(&mut encoder, passes, target.buffer());
         let submission = queue.submit([encoder.finish()]);
-        let mut scores = DType::F32.decode(&target.map(self, submission)?.read().await?);
+        let mut scores = DType::F32.decode(&target.map(self.context(), submission)?.read().await?);
         if stage != ScoreStage::Probs {
-            // From units of log2, and from the finite number that stands for "not seen".
+            // From the unit of scores, and from the finite number that stands for "not seen".
+            let natural = if plan.key().softcap { 1.0 } else { core::f32::consts::LN_2 };
             for s in &mut scores {
-                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * core::f32::consts::LN_2 };
+                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * natural };
             }
         }
         Ok(scores)
@@ -174,10 +179,12 @@ impl<'a> Head<'a> {
         one.dtypes = problem.dtypes;
         one.causal = problem.causal;
         one.window = problem.window;
+        one.q_len = problem.q_len;
         one.kv_len = problem.kv_len;
         one.softcap = problem.softcap;
         one.alibi = problem.alibi;
         one.sink = problem.sink;
+        one.normalizer = problem.normalizer;
         if problem.score_mod.is_some() || problem.mask_mod.is_some() {
             return Err(Error::KernelUnavailable {
                 kernel: Kernel::Naive.name(),
@@ -209,6 +216,7 @@ impl<'a> Head<'a> {
         let (q, k, v) = (&q[..reach(Tensor::Q)?], &k[..reach(Tensor::K)?], &v[..reach(Tensor::V)?]);
 
         let one_of = |table: Option<&'a [f32]>| table.map(|t| &t[h as usize..=h as usize]);
+        let q_len = inputs.tables.q_len.map(|t| [t[b as usize].clamp(rows.start, rows.end) - rows.start]);
         let mut tables = TableData {
             kv_len: inputs.tables.kv_len.map(|t| &t[b as usize..=b as usize]),
             alibi_slopes: one_of(inputs.tables.alibi_slopes),
@@ -252,7 +260,7 @@ impl<'a> Head<'a> {
             one.mask = Some((MaskFormat::Bytes, sizes));
         }
         one.stats = Stats::default();
-        Ok(Head { problem: one, q, k, v, bias, mask, tables })
+        Ok(Head { problem: one, q, k, v, bias, mask, q_len, tables })
     }
 
     /// Leaves out what comes after a stage. What is left are the scores of a simpler problem.
@@ -270,8 +278,8 @@ impl<'a> Head<'a> {
         if stage == ScoreStage::Raw {
             p.softcap = None;
         }
-        (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi, p.sink) =
-            (false, None, false, None, None, false, Sink::None);
+        (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi) = (false, None, false, None, None, false);
+        (p.sink, p.normalizer) = (Sink::None, Normalizer::Softmax);
         if !p.uses_positions() {
             p.alignment = Alignment::default();
         }

@@ -8,11 +8,12 @@ pub(crate) mod params;
 pub(crate) mod tensor;
 pub(crate) mod unroll;
 
-use crate::kernel::{Kernel, LengthSource, PipelineKey, TemperatureSource};
+use crate::kernel::{Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;
 use crate::score::Sink;
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
+use core::f64::consts::{LN_2, LOG2_E};
 use std::fmt::Write;
 use unroll::Constants;
 
@@ -46,7 +47,9 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("CAUSAL", key.causal),
         ("POSITIONS", key.causal || key.window),
         ("KEEP_FIRST", key.keep_first),
-        ("OFFSET_PER_BATCH", key.offset_per_batch),
+        ("OFFSET_PER_BATCH", key.offset == OffsetSource::PerBatch),
+        ("OFFSET_OF_VALID", key.offset == OffsetSource::Valid),
+        ("Q_LEN", key.q_len),
         ("KV_LEN", key.kv_len),
         ("MASK", key.mask.is_some()),
         ("MASK_MOD", key.mask_mod.is_some()),
@@ -60,6 +63,8 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("SINK_PER_HEAD", key.sink == Sink::PerHead),
         ("TEMPERATURE_PER_HEAD", key.temperature == TemperatureSource::PerHead),
         ("TEMPERATURE_PER_ROW", key.temperature == TemperatureSource::PerRow),
+        ("SIGMOID_VISIBLE", key.normalizer == NormalizerSource::SigmoidVisible),
+        ("DROPOUT", key.dropout),
         ("SSMAX", key.length == LengthSource::Ssmax),
         ("LOG_TRAIN_LEN", key.length == LengthSource::LogTrainLen),
         ("LLAMA4", key.length == LengthSource::Llama4),
@@ -68,7 +73,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("ROW_MAX", key.stats.row_max),
     ];
 
-    let mut text = format!("// {key}\n");
+    // The unit of scores, see score.wgsl.
+    let (unit, log2_unit) = if key.softcap { (1.0, LN_2) } else { (LOG2_E, 1.0) };
+
+    let mut text = format!("// {key}\nconst UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};\n");
     for (name, value) in &numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }
@@ -117,9 +125,16 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         Some(MaskFormat::Bytes) => include_str!("../shaders/dense_mask_bytes.wgsl"),
         Some(MaskFormat::Bits) => include_str!("../shaders/dense_mask_bits.wgsl"),
     };
+    let weights = match key.normalizer {
+        NormalizerSource::Softmax => include_str!("../shaders/weights_softmax.wgsl"),
+        NormalizerSource::Sigmoid | NormalizerSource::SigmoidVisible => {
+            include_str!("../shaders/weights_sigmoid.wgsl")
+        }
+    };
     let mut modules = vec![
         include_str!("../shaders/params.wgsl"),
         include_str!("../shaders/index.wgsl"),
+        include_str!("../shaders/sequence.wgsl"),
         tables,
         include_str!("../shaders/mask.wgsl"),
         dense_mask,
@@ -127,8 +142,14 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         include_str!("../shaders/user_params.wgsl"),
         include_str!("../shaders/sharpness.wgsl"),
         include_str!("../shaders/softmax.wgsl"),
+        weights,
         stats,
     ];
+    if key.dropout {
+        modules.extend([include_str!("../shaders/random.wgsl"), include_str!("../shaders/dropout.wgsl")]);
+    } else {
+        modules.push(include_str!("../shaders/no_dropout.wgsl"));
+    }
     match key.kernel {
         Kernel::Tiled => modules.extend([
             include_str!("../shaders/tiled.wgsl"),

@@ -22,8 +22,9 @@ fn any_case(gpu: &Gpu, seed: u64) -> (Case, Plan) {
     let problem = common::random::any_problem(&mut rng);
     let mut case = Case::new(problem, seed).vacuous_above(0.05);
     // What nobody sees may hold anything.
-    if let Some(lens) = case.kv_len.clone() {
-        for tensor in [Tensor::K, Tensor::V] {
+    let (q_len, kv_len) = (case.q_len.clone(), case.kv_len.clone());
+    for (tensor, lens) in [(Tensor::Q, q_len), (Tensor::K, kv_len.clone()), (Tensor::V, kv_len)] {
+        if let Some(lens) = lens {
             // A place that is broadcast over batches is seen where any of them sees it.
             let strides = case.problem.view(tensor).unwrap().strides();
             if strides.batch == 0 || strides.seq == 0 {

@@ -4,12 +4,15 @@
 //! Needs Node.js and a folder in which `npm install webgpu` has run, named by `WGPU_ATTENTION_TINT`; without it the test says that it was
 //! left out.
 
+#[path = "operations/sources.rs"]
+mod operations;
+
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, Plan, PlanOptions,
-    Problem, Shape, Sink, Stats, Temperature, Window,
+    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, Normalizer, Plan,
+    PlanOptions, Problem, Shape, SigmoidBias, Sink, Stats, Temperature, Window,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -37,7 +40,12 @@ fn problems() -> Vec<Problem> {
             all.extend([
                 plain.clone(),
                 stats.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerRow),
-                stats.clone().causal(Alignment::TopLeft).temperature(Temperature::PerHead).sink(Sink::Zero),
+                stats
+                    .clone()
+                    .causal(Alignment::BottomRightValid)
+                    .with_q_len()
+                    .temperature(Temperature::PerHead)
+                    .sink(Sink::Zero),
                 plain.clone().dtype(DType::F16).softcap(30.0).with_alibi().sink(Sink::PerHead),
                 plain.clone().dtype(DType::Bf16).window(Window { left: Some(9), right: None, keep_first: 4 }),
                 stats
@@ -51,6 +59,12 @@ fn problems() -> Vec<Problem> {
                     .bias(DType::Bf16, full)
                     .mask(MaskFormat::Bytes, full)
                     .length_scale(LengthScale::LogTrainLen { train_len: 64 }),
+                plain
+                    .clone()
+                    .with_row_max()
+                    .normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible })
+                    .dropout(0.1),
+                stats.clone().dropout(0.1).sink(Sink::Zero),
                 stats.bias(DType::F32, full).length_scale(LengthScale::Llama4 { coef: 0.1, floor: 8 }),
             ]);
         }
@@ -93,7 +107,8 @@ fn user_code(limits: &wgpu_attention::wgpu::Limits) -> String {
 
 #[test]
 fn every_shader_compiles_in_tint() {
-    let sources = sources();
+    let mut sources = sources();
+    sources.extend(operations::sources());
     assert!(sources.len() > 100, "{} shaders", sources.len());
     let Some(node_folder) = std::env::var_os("WGPU_ATTENTION_TINT") else {
         // Past libtest's capture.

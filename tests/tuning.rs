@@ -17,6 +17,8 @@ fn every_option() -> Problem {
         .window(Window { left: Some(9), right: None, keep_first: 2 })
         .with_kv_len()
         .temperature(Temperature::PerRow)
+        .with_q_len()
+        .dropout(0.25)
         .softcap(20.0)
         .with_alibi()
         .sink(Sink::PerHead)

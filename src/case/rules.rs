@@ -16,6 +16,7 @@ const ATTENTION: &[&str] = &[
     "out",
     "bias",
     "mask",
+    "q_len",
     "kv_len",
     "causal_offset",
     "alibi_slopes",
@@ -85,7 +86,7 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
                 broadcasts(name, array, scores)?;
                 continue;
             }
-            "kv_len" | "causal_offset" => (&[Dtype::I32], vec![b]),
+            "q_len" | "kv_len" | "causal_offset" => (&[Dtype::I32], vec![b]),
             "alibi_slopes" | "sinks" | "temperature_per_head" | "dsinks" | "dtemperature_per_head" => {
                 (F32, vec![hq])
             }
@@ -104,7 +105,8 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
     }
     together(header, arrays)?;
     mask_values(arrays)?;
-    key_counts(arrays, sk)?;
+    counts(arrays, "q_len", sq, "from 0 to the number of queries")?;
+    counts(arrays, "kv_len", sk, "from 0 to the number of keys")?;
     token_counts(header, b, sk)?;
     let shape = Shape::from_sizes([b, hq, hkv, sq, sk, d, dv])?;
     shape.check()?;
@@ -169,17 +171,17 @@ fn mask_values(arrays: &Arrays) -> Result<(), CaseError> {
     }
 }
 
-fn key_counts(arrays: &Arrays, seq_k: usize) -> Result<(), CaseError> {
-    let counts = arrays.get("kv_len").map(Array::to_i32).unwrap_or_default();
-    let fits = |n: &i32| usize::try_from(*n).is_ok_and(|n| n <= seq_k);
+fn counts(
+    arrays: &Arrays,
+    tensor: &'static str,
+    most: usize,
+    expected: &'static str,
+) -> Result<(), CaseError> {
+    let counts = arrays.get(tensor).map(Array::to_i32).unwrap_or_default();
+    let fits = |n: &i32| usize::try_from(*n).is_ok_and(|n| n <= most);
     match counts.iter().position(|n| !fits(n)) {
         None => Ok(()),
-        Some(at) => Err(CaseError::Element {
-            tensor: "kv_len",
-            found: counts[at].to_string(),
-            at,
-            expected: "from 0 to the number of keys",
-        }),
+        Some(at) => Err(CaseError::Element { tensor, found: counts[at].to_string(), at, expected }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::array::Array;
 use super::error::CaseError;
-use super::header::{Header, Op};
+use super::header::Header;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
@@ -24,11 +24,13 @@ pub struct Work {
     v: Vec<f32>,
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
     temperature: Option<Vec<f32>>,
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
+    dropout: Option<[u32; 2]>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
@@ -36,15 +38,11 @@ pub struct Work {
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
-pub(super) fn missing(header: &Header, arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
-    [
-        (header.op == Op::Softmax, "op softmax"),
-        (header.op == Op::LogSoftmax, "op log_softmax"),
-        (arrays.contains_key("dout"), "gradients (dout)"),
-    ]
-    .into_iter()
-    .filter_map(|(needed, name)| needed.then_some(name))
-    .collect()
+pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
+    [(arrays.contains_key("dout"), "gradients (dout)")]
+        .into_iter()
+        .filter_map(|(needed, name)| needed.then_some(name))
+        .collect()
 }
 
 impl Work {
@@ -66,6 +64,8 @@ impl Work {
         problem.softcap = header.softcap.map(|cap| cap as f32);
         problem.causal = header.causal;
         problem.window = header.window;
+        problem.normalizer = header.normalizer;
+        problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
         problem.alibi = alibi_slopes.is_some();
         // The format may say where positions are although nothing counts from them.
@@ -79,9 +79,10 @@ impl Work {
             problem.alignment = alignment;
         }
         let causal_offset = said.clone().filter(|_| counts);
-        // Checked to be from 0 to seq_k.
-        let kv_len = integers("kv_len").map(|lens| lens.into_iter().map(|n| n as u32).collect::<Vec<_>>());
-        problem.kv_len = kv_len.is_some();
+        // Checked to be from 0 to seq_q or seq_k.
+        let counts = |name| integers(name).map(|n| n.into_iter().map(|n| n as u32).collect::<Vec<_>>());
+        let (q_len, kv_len) = (counts("q_len"), counts("kv_len"));
+        (problem.q_len, problem.kv_len) = (q_len.is_some(), kv_len.is_some());
         let sinks = floats("sinks");
         if sinks.is_some() {
             problem.sink = Sink::PerHead;
@@ -107,11 +108,13 @@ impl Work {
             v,
             bias,
             mask,
+            q_len,
             kv_len,
             causal_offset,
             temperature,
             alibi_slopes,
             sinks,
+            dropout: header.dropout.map(|(_, seed)| seed),
             expected,
             scores,
             positions: (alignment, said),
@@ -130,11 +133,13 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();
         inputs.tables.temperature = self.temperature.as_deref();
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 

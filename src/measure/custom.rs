@@ -178,14 +178,19 @@ impl Work {
         let slices = self.slices(kernel);
         let stride = 256u32.max(self.attention().caps().min_uniform_buffer_offset_alignment);
         let bytes = u64::from(stride) * slices.len().max(1) as u64;
-        let params =
-            create_buffer(self.attention(), kernel.name(), bytes, wgpu::BufferUsages::UNIFORM, |mapped| {
+        let params = create_buffer(
+            self.attention().context(),
+            kernel.name(),
+            bytes,
+            wgpu::BufferUsages::UNIFORM,
+            |mapped| {
                 for (slice, (_, params)) in slices.iter().enumerate() {
                     let at = slice * stride as usize;
                     mapped[at..at + size_of::<Params>()].copy_from_slice(bytemuck::bytes_of(params));
                 }
-            })
-            .await?;
+            },
+        )
+        .await?;
 
         let device = self.attention().device();
         let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);

@@ -145,12 +145,14 @@ impl Probe {
 
         // 0.999 x + 0.001: stays near 1.
         let seed = [0.999f32, 0.001, 0.5].map(|x| [x; 4]);
-        let seed = create_buffer(attention, "roof: read", bytes, wgpu::BufferUsages::STORAGE, |mapped| {
-            mapped[..48].copy_from_slice(bytemuck::cast_slice(&seed));
-        })
-        .await?;
+        let seed =
+            create_buffer(attention.context(), "roof: read", bytes, wgpu::BufferUsages::STORAGE, |mapped| {
+                mapped[..48].copy_from_slice(bytemuck::cast_slice(&seed));
+            })
+            .await?;
         let sink =
-            create_buffer_unset(attention, "roof: written", bytes, wgpu::BufferUsages::STORAGE).await?;
+            create_buffer_unset(attention.context(), "roof: written", bytes, wgpu::BufferUsages::STORAGE)
+                .await?;
         let label = format!("roof: {kind:?}");
         let device = attention.device();
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);

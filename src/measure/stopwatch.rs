@@ -274,7 +274,7 @@ impl Stopwatch {
                 part += 1;
             }
             let bytes = u64::from(2 * passes * wgpu::QUERY_SIZE);
-            let target = readback::Target::new(&self.attention, bytes).await?;
+            let target = readback::Target::new(self.attention.context(), bytes).await?;
             let mut encoder = self
                 .attention
                 .device()
@@ -282,7 +282,7 @@ impl Stopwatch {
             encoder.resolve_query_set(&stamps.set, 0..2 * passes, &stamps.resolved, 0);
             encoder.copy_buffer_to_buffer(&stamps.resolved, 0, target.buffer(), 0, bytes);
             let submission = self.queue.submit([encoder.finish()]);
-            let bytes = target.map(&self.attention, submission)?.read().await?;
+            let bytes = target.map(self.attention.context(), submission)?.read().await?;
             let words: Vec<u64> =
                 bytes.chunks_exact(8).filter_map(|b| Some(u64::from_le_bytes(b.try_into().ok()?))).collect();
             ticks += words.chunks_exact(2).map(|ends| ends[1].saturating_sub(ends[0])).sum::<u64>();

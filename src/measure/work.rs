@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::host::Inputs;
 use crate::mask::{Alignment, MaskFormat};
 use crate::memory::{create_buffer, create_buffer_unset};
-use crate::plan::{Plan, Tables};
+use crate::plan::{Plan, TableData, Tables};
 use crate::prepared::Bound;
 use crate::problem::Problem;
 use crate::readback;
@@ -91,7 +91,7 @@ impl Work {
             q: upload("q", q_type.encode(inputs.q)).await?,
             k: upload("k", k_type.encode(inputs.k)).await?,
             v: upload("v", v_type.encode(inputs.v)).await?,
-            out: create_buffer_unset(attention, "out", out_bytes, results).await?,
+            out: create_buffer_unset(attention.context(), "out", out_bytes, results).await?,
             bias: match (problem.bias, inputs.bias) {
                 (Some((dtype, _)), Some(bias)) => Some(upload("bias", dtype.encode(bias)).await?),
                 _ => None,
@@ -102,7 +102,7 @@ impl Work {
             },
             stats: match stats_bytes {
                 0 => None,
-                bytes => Some(create_buffer_unset(attention, "stats", bytes, results).await?),
+                bytes => Some(create_buffer_unset(attention.context(), "stats", bytes, results).await?),
             },
             tables: match tables.is_empty() {
                 true => None,
@@ -163,12 +163,12 @@ impl Work {
             drop(pass);
             queue.submit([encoder.finish()]);
         }
-        let target = readback::Target::new(&self.attention, self.out_bytes).await?;
+        let target = readback::Target::new(self.attention.context(), self.out_bytes).await?;
         let mut encoder =
             device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("check") });
         encoder.copy_buffer_to_buffer(&self.buffers.out, 0, target.buffer(), 0, self.out_bytes);
         let submission = queue.submit([encoder.finish()]);
-        let bytes = target.map(&self.attention, submission)?.read().await?;
+        let bytes = target.map(self.attention.context(), submission)?.read().await?;
         let out = self.problem.dtypes[Tensor::Out as usize].decode(&bytes);
         self.compare(&out)
     }
@@ -192,7 +192,7 @@ impl Work {
 }
 
 async fn upload(attention: &Attention, label: &str, bytes: Vec<u8>) -> Result<wgpu::Buffer> {
-    create_buffer(attention, label, bytes.len() as u64, wgpu::BufferUsages::STORAGE, |mapped| {
+    create_buffer(attention.context(), label, bytes.len() as u64, wgpu::BufferUsages::STORAGE, |mapped| {
         mapped.copy_from_slice(&bytes);
     })
     .await
@@ -306,12 +306,14 @@ struct Made {
     v: Vec<f32>,
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
     temperature: Option<Vec<f32>>,
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
     ssmax: Option<Vec<f32>>,
+    dropout: Option<[u32; 2]>,
 }
 
 impl Made {
@@ -331,6 +333,7 @@ impl Made {
             v: numbers(3, Tensor::V)?,
             bias: problem.bias.is_some().then(|| numbers(4, Tensor::Bias)).transpose()?,
             mask: problem.mask.map(|_| vec![0xff; mask_bytes as usize]),
+            q_len: problem.q_len.then(|| vec![s.seq_q; s.batch as usize]),
             kv_len: problem.kv_len.then(|| vec![s.seq_k; s.batch as usize]),
             causal_offset: (problem.alignment == Alignment::PerBatch).then(|| vec![offset; s.batch as usize]),
             temperature: match problem.temperature {
@@ -341,20 +344,31 @@ impl Made {
             alibi_slopes: problem.alibi.then(|| alibi_slopes(s.q_heads)),
             sinks: (problem.sink == Sink::PerHead).then(|| vec![0.0; heads]),
             ssmax: (problem.length_scale == LengthScale::Ssmax).then(|| vec![0.2; heads]),
+            dropout: problem.dropout.map(|_| [1, 2]),
         })
     }
 
+    /// Every field is named, so that an input which the library learns cannot be forgotten here.
     fn inputs(&self) -> Inputs<'_> {
-        let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
-        inputs.bias = self.bias.as_deref();
-        inputs.mask = self.mask.as_deref();
-        inputs.tables.kv_len = self.kv_len.as_deref();
-        inputs.tables.causal_offset = self.causal_offset.as_deref();
-        inputs.tables.temperature = self.temperature.as_deref();
-        inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
-        inputs.tables.sinks = self.sinks.as_deref();
-        inputs.tables.ssmax = self.ssmax.as_deref();
-        inputs
+        Inputs {
+            q: &self.q,
+            k: &self.k,
+            v: &self.v,
+            bias: self.bias.as_deref(),
+            mask: self.mask.as_deref(),
+            tables: TableData {
+                q_len: self.q_len.as_deref(),
+                kv_len: self.kv_len.as_deref(),
+                causal_offset: self.causal_offset.as_deref(),
+                temperature: self.temperature.as_deref(),
+                alibi_slopes: self.alibi_slopes.as_deref(),
+                sinks: self.sinks.as_deref(),
+                ssmax: self.ssmax.as_deref(),
+                dropout: self.dropout,
+                // User code has no float64 twin here, so that a problem with it is refused.
+                user: None,
+            },
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where the small inputs are in the tables buffer.
 
 use crate::error::{Error, Result};
-use crate::kernel::{LengthSource, TemperatureSource};
+use crate::kernel::{LengthSource, NormalizerSource, OffsetSource, TemperatureSource};
 use crate::mask::Alignment;
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::problem::Problem;
 use crate::score::Sink;
 use crate::sharpness::{LengthScale, Temperature, check_temperature};
@@ -12,6 +13,8 @@ use core::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Table {
+    /// i32, (batch): valid queries, [`Problem::with_q_len`]. Values outside 0..=seq_q are clamped to it in the shader.
+    QLen,
     /// i32, (batch): valid keys, [`Problem::with_kv_len`]. Values outside 0..=seq_k are clamped to it in the shader.
     KvLen,
     /// i32, (batch): offsets of the positions, [`Alignment::PerBatch`].
@@ -25,6 +28,8 @@ pub enum Table {
     Sinks,
     /// f32, (q_heads): the s of Scalable-Softmax, [`LengthScale::Ssmax`].
     Ssmax,
+    /// u32, (2): seed and offset of dropout, [`Problem::dropout`].
+    Dropout,
     /// [`Problem::user_params`] 32-bit numbers, for score_mod and mask_mod.
     User,
 }
@@ -42,6 +47,8 @@ pub struct Tables {
 /// Host values of the small inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TableData<'a> {
+    /// (batch): valid queries, each at most seq_q.
+    pub q_len: Option<&'a [u32]>,
     /// (batch): valid keys, each at most seq_k.
     pub kv_len: Option<&'a [u32]>,
     /// (batch): causal offsets.
@@ -54,6 +61,8 @@ pub struct TableData<'a> {
     pub sinks: Option<&'a [f32]>,
     /// (q_heads): the s of Scalable-Softmax, each finite.
     pub ssmax: Option<&'a [f32]>,
+    /// Seed and offset of dropout, any numbers.
+    pub dropout: Option<[u32; 2]>,
     /// 32-bit numbers for score_mod and mask_mod (floats by their bits).
     pub user: Option<&'a [u32]>,
 }
@@ -62,6 +71,9 @@ impl Tables {
     pub(crate) fn new(problem: &Problem) -> Self {
         let s = &problem.shape;
         let mut tables = Tables::default();
+        if problem.q_len {
+            tables.push(Table::QLen, s.batch.into());
+        }
         if problem.kv_len {
             tables.push(Table::KvLen, s.batch.into());
         }
@@ -81,6 +93,9 @@ impl Tables {
         }
         if problem.length_scale == LengthScale::Ssmax {
             tables.push(Table::Ssmax, s.q_heads.into());
+        }
+        if problem.dropout.is_some() {
+            tables.push(Table::Dropout, 2);
         }
         if problem.user_params > 0 {
             tables.push(Table::User, problem.user_params.into());
@@ -122,6 +137,7 @@ impl Tables {
                 values.unwrap_or_default().iter().map(|x| x.to_bits()).collect()
             };
             match table {
+                Table::QLen => words.extend(data.q_len.unwrap_or_default()),
                 Table::KvLen => words.extend(data.kv_len.unwrap_or_default()),
                 Table::CausalOffset => {
                     words.extend(data.causal_offset.unwrap_or_default().iter().map(|&x| x as u32));
@@ -130,6 +146,7 @@ impl Tables {
                 Table::AlibiSlopes => words.extend(floats(data.alibi_slopes)),
                 Table::Sinks => words.extend(floats(data.sinks)),
                 Table::Ssmax => words.extend(floats(data.ssmax)),
+                Table::Dropout => words.extend(data.dropout.unwrap_or_default()),
                 Table::User => words.extend(data.user.unwrap_or_default()),
             }
         }
@@ -141,6 +158,12 @@ impl Tables {
 pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     let s = &problem.shape;
     let per_batch = u64::from(s.batch);
+    present(
+        "q_len",
+        data.q_len.map(<[u32]>::len),
+        problem.q_len.then_some(per_batch),
+        ("Problem::with_q_len", "ask for it with Problem::with_q_len"),
+    )?;
     present(
         "kv_len",
         data.kv_len.map(<[u32]>::len),
@@ -184,6 +207,12 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         ("LengthScale::Ssmax", "ask for it with LengthScale::Ssmax"),
     )?;
     present(
+        "dropout (seed and offset)",
+        data.dropout.map(|_| 2),
+        problem.dropout.is_some().then_some(2),
+        ("Problem::dropout", "ask for it with Problem::dropout"),
+    )?;
+    present(
         "user",
         data.user.map(<[u32]>::len),
         (problem.user_params > 0).then_some(problem.user_params.into()),
@@ -193,6 +222,11 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     {
         if let Some(&value) = values.unwrap_or_default().iter().find(|x| !x.is_finite()) {
             return Err(Error::value(field, value, "finite"));
+        }
+    }
+    for &len in data.q_len.unwrap_or_default() {
+        if len > s.seq_q {
+            return Err(Error::value("q_len", len, "at most seq_q"));
         }
     }
     for &len in data.kv_len.unwrap_or_default() {
@@ -223,6 +257,15 @@ pub(crate) fn present(
     }
 }
 
+/// What generated code needs to know of the alignment.
+pub(crate) fn offset_source(problem: &Problem) -> OffsetSource {
+    match problem.alignment {
+        Alignment::PerBatch => OffsetSource::PerBatch,
+        Alignment::BottomRightValid if problem.q_len || problem.kv_len => OffsetSource::Valid,
+        _ => OffsetSource::Number,
+    }
+}
+
 /// What generated code needs to know of the length scale.
 pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
     match length_scale {
@@ -230,6 +273,15 @@ pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
         LengthScale::Ssmax => LengthSource::Ssmax,
         LengthScale::LogTrainLen { .. } => LengthSource::LogTrainLen,
         LengthScale::Llama4 { .. } => LengthSource::Llama4,
+    }
+}
+
+/// What generated code needs to know of the normaliser.
+pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
+    match normalizer {
+        Normalizer::Softmax => NormalizerSource::Softmax,
+        Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => NormalizerSource::SigmoidVisible,
+        Normalizer::Sigmoid { .. } => NormalizerSource::Sigmoid,
     }
 }
 

@@ -24,10 +24,23 @@ pub(super) struct Score {
 }
 
 impl Cpu<'_> {
+    /// Whether row `i` of batch `b` is one: the others are written as 0, and nothing of them is looked at.
+    pub(super) fn is_row(&self, b: u32, i: u32) -> bool {
+        i < self.valid_rows(b)
+    }
+
+    fn valid_rows(&self, b: u32) -> u32 {
+        self.inputs.tables.q_len.map_or(self.problem.shape.seq_q, |lens| lens[b as usize])
+    }
+
+    fn valid_keys(&self, b: u32) -> u32 {
+        self.inputs.tables.kv_len.map_or(self.problem.shape.seq_k, |lens| lens[b as usize])
+    }
+
     /// Whether query `i` of head `h` of batch `b` sees key `j`: all masks, and no bias of -inf.
     pub(super) fn visible(&self, at: [u32; 4]) -> bool {
         let [b, _, i, j] = at;
-        if !self.near([b, i, j]) {
+        if !self.is_row(b, i) || !self.near([b, i, j]) {
             return false;
         }
         if let (Some((format, sizes)), Some(mask)) = (self.problem.mask, self.inputs.mask)
@@ -40,9 +53,7 @@ impl Cpu<'_> {
 
     /// Whether lengths, causal mask and window let query `i` of batch `b` see key `j`.
     fn near(&self, [b, i, j]: [u32; 3]) -> bool {
-        if let Some(lens) = self.inputs.tables.kv_len
-            && j >= lens[b as usize]
-        {
+        if j >= self.valid_keys(b) {
             return false;
         }
         let distance = i64::from(j) - self.position(b, i);
@@ -57,6 +68,12 @@ impl Cpu<'_> {
             }
         }
         true
+    }
+
+    /// How many keys lengths, causal mask and window let query `i` of batch `b` see, at least 1.
+    pub(super) fn visible_keys(&self, [b, i]: [u32; 2]) -> f64 {
+        let n = (0..self.problem.shape.seq_k).filter(|&j| self.near([b, i, j])).count();
+        n.max(1) as f64
     }
 
     /// The additive bias of a pair, as it is stored; 0 where there is none.
@@ -79,6 +96,7 @@ impl Cpu<'_> {
             Alignment::TopLeft => 0,
             Alignment::Offset(offset) => i64::from(offset),
             Alignment::BottomRight => i64::from(shape.seq_k) - i64::from(shape.seq_q),
+            Alignment::BottomRightValid => i64::from(self.valid_keys(b)) - i64::from(self.valid_rows(b)),
         };
         i64::from(i) + i64::from(clamp_offset(offset))
     }
@@ -96,10 +114,7 @@ impl Cpu<'_> {
                 f64::from(table[row])
             }
         };
-        let n = || {
-            let n = (0..s.seq_k).filter(|&j| self.near([b, i, j])).count();
-            n.max(1) as f64
-        };
+        let n = || self.visible_keys([b, i]);
         // The multiplier, and what multiplies its logarithm.
         let (length, coef) = match problem.length_scale {
             LengthScale::None | LengthScale::Yarn { .. } => (1.0, 0.0), // is in factor()
@@ -149,7 +164,7 @@ impl Cpu<'_> {
         let score = |j| {
             let at = [b, h, i, j];
             let early = matches!(stage, ScoreStage::Raw | ScoreStage::Capped);
-            if !early && !self.visible(at) {
+            if !self.is_row(b, i) || (!early && !self.visible(at)) {
                 return None;
             }
             let (mut dot, mut size) = (0.0, 0.0);

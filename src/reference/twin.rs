@@ -3,10 +3,12 @@
 use super::{Cpu, Mods};
 use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::plan::{Plan, Tiles};
+use crate::problem::Problem;
 use crate::score::Sink;
 use crate::tensor::Tensor;
-use core::f32::consts::LOG2_E;
+use core::f32::consts::{LN_2, LOG2_E};
 
 const NOTHING: f32 = -3.0e38;
 const FLOOR: f32 = -1000.0;
@@ -62,6 +64,9 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
 fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
+    if !cpu.is_row(b, i) {
+        return Ok((vec![0.0; s.head_dim_v as usize], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
+    }
     let (q, k, v) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?, problem.view(Tensor::V)?);
     let kv_head = h / s.group();
     // Through f64, because a twin of each length rule would only repeat it: the factor is rounded to f32 here.
@@ -74,6 +79,9 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let q_row: Vec<f32> =
         (0..s.head_dim_qk).map(|d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]) * factor).collect();
 
+    let unit = Unit::of(problem);
+    let online = problem.normalizer.is_softmax();
+    let level = level(cpu, unit, [b, i]);
     let lanes = tiles.key_lanes();
     let mut m = NOTHING;
     // Each thread of a row keeps sums of its own until the end.
@@ -89,34 +97,51 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 if !cpu.visible([b, h, i, j]) {
                     return NOTHING;
                 }
-                let products = |(first, dims): (usize, &[f32])| {
-                    (first as u32..).zip(dims).fold(0.0f32, |sum, (d, &q)| {
-                        q.mul_add(k_type.round(inputs.k[k.index([b, kv_head, j, d]) as usize]), sum)
-                    })
+                let key = |d| k_type.round(inputs.k[k.index([b, kv_head, j, d as u32]) as usize]);
+                // Sums of their own of each chunk, and of each four numbers with a soft cap.
+                let sum_of = |first: usize, dims: &[f32], from: f32| {
+                    (first..).zip(dims).fold(from, |sum, (d, &q)| q.mul_add(key(d), sum))
                 };
                 let chunk = 4 * tiles.dim_chunk as usize;
-                let chunks = q_row.chunks(chunk).enumerate().map(|(n, dims)| (n * chunk, dims));
-                let product = chunks.map(products).sum();
-                finish_score(cpu, product, [b, h, i, j])
+                let product = (0..).step_by(chunk).zip(q_row.chunks(chunk)).map(|(first, dims)| {
+                    if problem.softcap.is_none() {
+                        return sum_of(first, dims, 0.0);
+                    }
+                    (first..).step_by(4).zip(dims.chunks(4)).map(|(d, four)| sum_of(d, four, 0.0)).sum()
+                });
+                let product: f32 = product.sum();
+                finish_score(cpu, unit, product, [b, h, i, j])
             })
             .collect();
         let new = scores.iter().copied().fold(m, f32::max);
-        let by = (m - new).max(FLOOR);
-        let alpha = by.exp2();
-        for (l, u) in l.iter_mut().zip(&mut u) {
-            *u = alpha * (*u + *l * by);
-            *l *= alpha;
+        if online {
+            let by = (m - new).max(FLOOR);
+            let alpha = unit.weight(by);
+            for (l, u) in l.iter_mut().zip(&mut u) {
+                *u = alpha * (*u + *l * by);
+                *l *= alpha;
+            }
+            o.iter_mut().for_each(|o| *o *= alpha);
         }
-        o.iter_mut().for_each(|o| *o *= alpha);
         m = new;
         for (j, &score) in keys.zip(&scores) {
             if score == NOTHING {
                 continue;
             }
-            let p = (score - m).exp2();
+            let mut p = match problem.normalizer {
+                Normalizer::Softmax => unit.weight(score - m),
+                Normalizer::Sigmoid { .. } => {
+                    1.0 / (1.0 + ((score + level) * (-LOG2_E / unit.natural)).min(126.0).exp2())
+                }
+            };
             let lane = ((j - tile) % lanes) as usize;
             l[lane] += p;
             u[lane] += p * (score - m).max(FLOOR);
+            if let (Some(dropout), Some(seed)) = (problem.dropout, inputs.tables.dropout)
+                && !dropout.keeps(s, seed, [b, h, i, j])
+            {
+                p = 0.0;
+            }
             for (d, o) in (0..).zip(&mut o) {
                 *o = p.mul_add(v_type.round(inputs.v[v.index([b, kv_head, j, d]) as usize]), *o);
             }
@@ -130,44 +155,82 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         Sink::None => NOTHING,
         Sink::Zero => 0.0,
         Sink::PerHead => {
-            inputs.tables.sinks.unwrap_or_default()[h as usize].clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E
+            inputs.tables.sinks.unwrap_or_default()[h as usize].clamp(-MAX_BIAS, MAX_BIAS) * unit.natural
         }
     };
     let key_max = m;
     let m = key_max.max(sink);
     let by = (key_max - m).max(FLOOR);
-    let alpha = by.exp2();
+    let alpha = unit.weight(by);
     let u = alpha * (u + l * by);
     let keys = alpha * l;
-    let l = if problem.sink == Sink::None { keys } else { keys + (sink - m).max(FLOOR).exp2() };
+    let l = if problem.sink == Sink::None { keys } else { keys + unit.weight((sink - m).max(FLOOR)) };
     if l == 0.0 {
         return Ok((vec![0.0; o.len()], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
     }
-    let inverse = 1.0 / l * alpha;
-    o.iter_mut().for_each(|o| *o = out_type.round(*o * inverse));
-    let ln_2 = core::f32::consts::LN_2;
-    let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { key_max * ln_2 };
-    Ok((o, [(m + l.log2()) * ln_2, ((keys * l.log2() - u) / l * ln_2).max(0.0), row_max]))
+    let mut factor = if online { 1.0 / l * alpha } else { 1.0 };
+    if let Some(dropout) = problem.dropout {
+        factor *= (1.0 / dropout.keep()) as f32;
+    }
+    o.iter_mut().for_each(|o| *o = out_type.round(*o * factor));
+    let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { unit.to_natural(key_max) };
+    let log_l = l.log2() * unit.log2;
+    Ok((o, [unit.to_natural(m + log_l), unit.to_natural((keys * log_l - u) / l).max(0.0), row_max]))
+}
+
+/// The unit of scores, as in `shaders/score.wgsl`: log2, or natural units with a soft cap.
+#[derive(Clone, Copy)]
+struct Unit {
+    /// How much of it a natural unit is.
+    natural: f32,
+    /// How much of it a log2 is.
+    log2: f32,
+}
+
+impl Unit {
+    fn of(problem: &Problem) -> Self {
+        match problem.softcap {
+            None => Unit { natural: LOG2_E, log2: 1.0 },
+            Some(_) => Unit { natural: 1.0, log2: LN_2 },
+        }
+    }
+
+    fn weight(self, difference: f32) -> f32 {
+        (difference * (LOG2_E / self.natural)).exp2()
+    }
+
+    fn to_natural(self, score: f32) -> f32 {
+        score * (LN_2 / self.log2)
+    }
+}
+
+/// As `row_level` of `shaders/weights_*.wgsl`.
+fn level(cpu: &Cpu<'_>, unit: Unit, [b, i]: [u32; 2]) -> f32 {
+    match cpu.problem.normalizer {
+        Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => {
+            -(cpu.visible_keys([b, i]) as f32).log2() * unit.log2
+        }
+        normalizer => normalizer.constant_bias(cpu.problem.shape.seq_k) as f32 * unit.natural,
+    }
 }
 
 /// As `finish_scores` of `shaders/score.wgsl`, for a pair that is visible.
-fn finish_score(cpu: &Cpu<'_>, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
+fn finish_score(cpu: &Cpu<'_>, unit: Unit, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let mut s = product;
-    if problem.softcap.is_some() {
+    if let Some(cap) = problem.softcap {
         let e = (-2.0 * LOG2_E * product.abs()).exp2();
         let z = product * product;
         let series = product
             + product * z * (-1.0 / 3.0 + z * (2.0 / 15.0 + z * (-17.0 / 315.0 + z * (62.0 / 2835.0))));
-        let cap = problem.softcap_log2();
         s = if z < 0.0625 { cap * series } else { product.signum() * (cap - cap * (2.0 * e / (1.0 + e))) };
     }
     if let Some(slopes) = inputs.tables.alibi_slopes {
         let distance = (cpu.position(b, i) - i64::from(j)).abs();
-        s -= slopes[h as usize] * LOG2_E * distance as f32;
+        s -= slopes[h as usize] * unit.natural * distance as f32;
     }
     if problem.bias.is_some() {
-        s += (cpu.bias([b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E;
+        s += (cpu.bias([b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * unit.natural;
     }
     s
 }

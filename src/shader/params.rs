@@ -51,6 +51,7 @@ pub(crate) struct Params {
     pub lse: u32,
     pub entropy: u32,
     pub row_max: u32,
+    pub q_len: u32,
     pub kv_len: u32,
     pub offsets: u32,
     pub temperature: u32,
@@ -59,10 +60,12 @@ pub(crate) struct Params {
     pub ssmax: u32,
     pub user: u32,
     pub user_params: u32,
+    pub dropout: u32,
+    pub dropout_kept: u32,
+    pub dropout_scale: f32,
+    pub sigmoid_bias: f32,
     pub length_coef: f32,
     pub length_floor: u32,
-    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 1],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -112,6 +115,7 @@ fields!(
     lse,
     entropy,
     row_max,
+    q_len,
     kv_len,
     offsets,
     temperature,
@@ -120,6 +124,10 @@ fields!(
     ssmax,
     user,
     user_params,
+    dropout,
+    dropout_kept,
+    dropout_scale,
+    sigmoid_bias,
     length_coef,
     length_floor,
 );

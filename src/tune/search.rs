@@ -360,12 +360,17 @@ impl Search<'_> {
             class: class(problem, planned.key()),
             kernel: plan.kernel().name().to_owned(),
             tiles: options.tiles,
-            seconds,
-            planned_seconds,
+            seconds: rounded(seconds),
+            planned_seconds: rounded(planned_seconds),
         };
         let share = (self.floor.0 / seconds, self.floor.1);
         Ok(Tuned { options, candidates: self.candidates, stop, share, entry })
     }
+}
+
+/// Five digits: more is noise, and short numbers come out of a file as they went in.
+fn rounded(seconds: f64) -> f64 {
+    format!("{seconds:.4e}").parse().unwrap_or(seconds)
 }
 
 /// Tiles with one size doubled or halved, or two so that the tile keeps its keys or each thread its work. Not all fit together or the

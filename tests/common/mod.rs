@@ -157,12 +157,14 @@ pub struct Case {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
+    pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
     pub temperature: Option<Vec<f32>>,
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub dropout: Option<[u32; 2]>,
     pub user: Option<Vec<u32>>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
@@ -185,8 +187,9 @@ impl Case {
         };
         let (q, k, v) = (fill(Tensor::Q), fill(Tensor::K), fill(Tensor::V));
         let s = problem.shape;
-        let lens = |rng: &mut Rng| (0..s.batch).map(|_| rng.range(0, s.seq_k.into()) as u32).collect();
-        let kv_len = problem.kv_len.then(|| lens(&mut rng));
+        let mut lens = |most: u32| (0..s.batch).map(|_| rng.range(0, most.into()) as u32).collect();
+        let q_len = problem.q_len.then(|| lens(s.seq_q));
+        let kv_len = problem.kv_len.then(|| lens(s.seq_k));
         let per_batch = problem.alignment == wgpu_attention::Alignment::PerBatch;
         let (low, high) = (-i64::from(s.seq_q) - 2, i64::from(s.seq_k) + 2);
         let causal_offset = per_batch.then(|| (0..s.batch).map(|_| rng.range(low, high) as i32).collect());
@@ -219,18 +222,21 @@ impl Case {
                 _ => keeps.iter().map(|&keep| if keep { rng.range(1, 255) as u8 } else { 0 }).collect(),
             }
         });
+        let dropout = problem.dropout.map(|_| [seed as u32, 1]);
         Case {
             problem,
             seed,
             q,
             k,
             v,
+            q_len,
             kv_len,
             causal_offset,
             temperature,
             alibi_slopes,
             sinks,
             ssmax,
+            dropout,
             user: None,
             bias,
             mask,
@@ -254,12 +260,14 @@ impl Case {
 
     pub fn tables(&self) -> TableData<'_> {
         TableData {
+            q_len: self.q_len.as_deref(),
             kv_len: self.kv_len.as_deref(),
             causal_offset: self.causal_offset.as_deref(),
             temperature: self.temperature.as_deref(),
             alibi_slopes: self.alibi_slopes.as_deref(),
             sinks: self.sinks.as_deref(),
             ssmax: self.ssmax.as_deref(),
+            dropout: self.dropout,
             user: self.user.as_deref(),
         }
     }

@@ -68,6 +68,11 @@ fn wrong_inputs_are_typed_errors() {
     assert!(matches!(run(&plain, &ok.kv_len(&[8])), Error::Unused { field: "kv_len", .. }));
     assert!(matches!(run(&plain, &ok.causal_offset(&[0])), Error::Unused { field: "causal_offset", .. }));
     assert!(matches!(run(&plain, &ok.temperature(&[1.0])), Error::Unused { field: "temperature", .. }));
+    let q_len = plain.clone().with_q_len();
+    assert!(matches!(run(&plain, &ok.q_len(&[1])), Error::Unused { field: "q_len", .. }));
+    assert!(matches!(run(&q_len, &ok), Error::Missing { field: "q_len", .. }));
+    assert_eq!(run(&q_len, &ok.q_len(&[1, 1])), Error::Length { field: "q_len", got: 2, expected: 1 });
+    assert!(matches!(run(&q_len, &ok.q_len(&[99])), Error::Value { field: "q_len", .. }));
     let kv_len = plain.clone().with_kv_len();
     assert!(matches!(run(&kv_len, &ok), Error::Missing { field: "kv_len", .. }));
     assert_eq!(run(&kv_len, &ok.kv_len(&[8, 8])), Error::Length { field: "kv_len", got: 2, expected: 1 });

@@ -2,8 +2,7 @@
 
 mod compare;
 mod csv;
-mod html;
-mod plot;
+mod page;
 pub(crate) mod problems;
 pub(crate) mod report;
 mod suite;
@@ -154,7 +153,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         }
     }
     if let Some(path) = &args.html {
-        output::write(path, html::page(&report, changes.as_deref()).as_bytes())?;
+        output::write(path, page::html(&report, changes.as_deref()).as_bytes())?;
     }
     if !to_stdout {
         text::print(&report, out)?;

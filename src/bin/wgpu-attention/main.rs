@@ -1,20 +1,25 @@
-//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work, see how
-//! fast it is.
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work, study it,
+//! see how fast it is.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod arrays;
 mod bench;
+mod captures;
 mod check;
 mod demo;
 mod fail;
 mod gpu;
 mod heatmap;
+mod html;
 mod info;
 mod output;
 mod page;
+mod plot;
 mod run;
+mod study;
 mod tune;
 mod validate;
 mod work;
@@ -42,6 +47,7 @@ enum Command {
     Demo(demo::Args),
     Bench(bench::Args),
     Tune(tune::Args),
+    Study(study::Args),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::main(args, &mut out),
         Command::Bench(args) => bench::main(args, &mut out),
         Command::Tune(args) => tune::main(args, &mut out),
+        Command::Study(args) => study::main(args, &mut out),
     };
     match result {
         Ok(code) => code,

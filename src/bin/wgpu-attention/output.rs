@@ -50,12 +50,3 @@ pub(crate) fn bar(steps: usize, message: &'static str) -> ProgressBar {
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
 }
-
-/// The command line as it was typed, without the folder that the program is in.
-pub(crate) fn command() -> String {
-    let words = std::env::args().skip(1).map(|word| match word.contains(char::is_whitespace) {
-        true => format!("'{word}'"),
-        false => word,
-    });
-    std::iter::once("wgpu-attention".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}

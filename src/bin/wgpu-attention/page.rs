@@ -3,6 +3,8 @@
 use crate::demo::{ERRORS, Head, Section, TIMED};
 use crate::fail::{Fail, Result};
 use crate::heatmap::{LEGEND, colour, escape, hex, palette};
+use crate::html;
+use crate::plot::{self, Axis, Line, Plot};
 use std::fmt::Write;
 
 /// What the page says of the run.
@@ -14,16 +16,15 @@ pub(crate) struct Facts {
     pub command: String,
 }
 
-pub(crate) const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
 /// The page. Writing into a `String` cannot fail, so that results of `write!` are dropped.
 pub(crate) fn html(facts: &Facts, sections: &[Section]) -> Result<String> {
     let colours: String = palette().into_iter().map(|c| hex(c).trim_start_matches('#').to_owned()).collect();
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Attention over temperatures</title>\n<style>\n{CSS}</style>\n</head>\n<body data-palette=\"{colours}\">\n"
+    let mut page = html::begin(
+        "Attention over temperatures",
+        &[html::CSS, plot::CSS],
+        &format!(" data-palette=\"{colours}\""),
     );
     page.push_str(
         "<h1>softmax(q k<sup>T</sup> · scale / temperature) v</h1>\n\
@@ -31,24 +32,19 @@ pub(crate) fn html(facts: &Facts, sections: &[Section]) -> Result<String> {
          softmax sharpens towards the best key, above 1 it flattens towards all of them. Scale and temperature are one factor \
          on q, so that no temperature costs anything or compiles anything new.</p>\n",
     );
-    let _ = write!(
-        page,
-        "<dl>\n<dt>adapter</dt><dd>{}</dd>\n<dt>driver</dt><dd>{}</dd>\n<dt>shader variants</dt><dd>{}</dd>\n\
-         <dt>made by</dt><dd><code>{}</code></dd>\n</dl>\n",
-        escape(&facts.adapter),
-        escape(&facts.driver),
-        facts.compiled,
-        escape(&facts.command)
-    );
+    page.push_str(&html::facts(&[
+        ("adapter", facts.adapter.clone()),
+        ("driver", facts.driver.clone()),
+        ("shader variants", facts.compiled.to_string()),
+        ("made by", facts.command.clone()),
+    ]));
     table(&mut page, sections);
     legend(&mut page);
     for section in sections {
         draw(&mut page, section)?;
     }
-    let _ = write!(
-        page,
-        "<div id=\"readout\" role=\"status\"></div>\n<script>\n{JS}</script>\n</body>\n</html>\n"
-    );
+    let _ =
+        write!(page, "<div id=\"readout\" role=\"status\"></div>\n<script>\n{JS}</script>\n{}", html::END);
     Ok(page)
 }
 
@@ -139,60 +135,28 @@ fn draw(page: &mut String, section: &Section) -> Result<()> {
         }
         page.push_str("</div>\n");
         let temperatures: Vec<f32> = section.measured.iter().map(|m| m.temperature).collect();
-        plot(page, head, &temperatures);
+        page.push_str(&plot(head, &temperatures).html(""));
     }
     page.push_str("</section>\n");
     Ok(())
 }
 
 /// Entropy of each row, one line for each temperature.
-fn plot(page: &mut String, head: &Head, temperatures: &[f32]) {
-    const WIDTH: f64 = 640.0;
-    const HEIGHT: f64 = 150.0;
+fn plot(head: &Head, temperatures: &[f32]) -> Plot {
     let most = (head.keys.max(2) as f64).ln();
-    let rows = head.visible.len().max(2);
-    let x = |row: usize| 44.0 + row as f64 / (rows - 1) as f64 * (WIDTH - 150.0);
-    let y = |nats: f64| 14.0 + (1.0 - (nats / most).clamp(0.0, 1.0)) * (HEIGHT - 44.0);
-    let _ = writeln!(
-        page,
-        "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"entropy of each row\">\
-         <path class=\"axis\" d=\"M44 {0:.1}V{1:.1}H{2:.1}\"/>\
-         <text x=\"38\" y=\"{3:.1}\" text-anchor=\"end\">0</text>\
-         <text x=\"38\" y=\"{4:.1}\" text-anchor=\"end\">{most:.1}</text>\
-         <text x=\"44\" y=\"{5:.1}\">entropy in nats (from the GPU) of query 0 to {6}</text>",
-        y(most),
-        y(0.0),
-        x(rows - 1),
-        y(0.0) + 4.0,
-        y(most) + 4.0,
-        y(0.0) + 20.0,
-        rows - 1
-    );
-    let line = |class: &str, style: &str, points: Vec<(usize, f64)>| {
-        let points: Vec<String> =
-            points.into_iter().map(|(row, nats)| format!("{:.1},{:.1}", x(row), y(nats))).collect();
-        format!("<polyline class=\"{class}\" style=\"{style}\" points=\"{}\"/>", points.join(" "))
+    let points = |rows: &mut dyn Iterator<Item = f64>| {
+        rows.enumerate().map(|(row, nats)| [row as f64, nats]).collect::<Vec<_>>()
     };
-    let uniform = head.visible.iter().map(|&n| (n.max(1) as f64).ln()).enumerate().collect();
-    let _ = writeln!(page, "{}", line("most", "stroke-width:1", uniform));
-    for (n, (entropy, temperature)) in head.entropy.iter().zip(temperatures).enumerate() {
-        let style = format!("stroke:var(--t{})", n.min(4));
-        let points = entropy.iter().map(|&nats| f64::from(nats)).enumerate().collect();
-        // The legend has the hottest on top, as the lines are.
-        let at = 20.0 + 19.0 * (temperatures.len() - 1 - n) as f64;
-        let middle = at - 4.0;
-        let _ = writeln!(
-            page,
-            "{}<path style=\"{style};stroke-width:3\" d=\"M548 {middle:.1}h16\"/>\
-             <text x=\"570\" y=\"{at:.1}\">at {temperature}</text>",
-            line("", &style, points),
-        );
-    }
-    let at = 20.0 + 19.0 * temperatures.len() as f64;
-    let _ = writeln!(
-        page,
-        "<path class=\"most\" d=\"M548 {0:.1}h16\"/><text x=\"570\" y=\"{1:.1}\">uniform</text></svg>",
-        at - 4.0,
-        at
-    );
+    let uniform = points(&mut head.visible.iter().map(|&n| (n.max(1) as f64).ln()));
+    let lines = head.entropy.iter().zip(temperatures).map(|(entropy, temperature)| {
+        let entropy = points(&mut entropy.iter().map(|&nats| f64::from(nats)));
+        Line::plain(format!("at temperature {temperature}"), entropy)
+    });
+    Plot::new(
+        format!("{}: entropy of each row, from the GPU", head.name),
+        Axis::linear("query"),
+        Axis::linear("entropy, nats").range(0.0, most),
+    )
+    .lines(lines)
+    .line(Line::theory("uniform over the keys that the query sees", uniform))
 }

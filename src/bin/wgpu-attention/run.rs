@@ -10,12 +10,12 @@ use crate::fail::{Fail, Result};
 use crate::gpu::GpuArgs;
 use crate::heatmap::Heatmap;
 use crate::output;
-use flags::{AlibiArg, AlignArg, DTypeArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
+use flags::{AlibiArg, AlignArg, DTypeArg, DropoutArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Scale, ScoreStage, Shape, Window, reference};
+use wgpu_attention::{Normalizer, Scale, ScoreStage, Shape, Window, reference};
 
 /// Compute attention of q, k and v from files
 ///
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// Causal mask: key j is visible to query i when j <= i + offset. An offset for all, or one for each batch
     #[arg(
         long, require_equals = true, num_args = 0..=1, default_missing_value = "bottom-right",
-        value_parser = flags::align, value_name = "bottom-right|top-left|OFFSET|LIST", help_heading = MASKS
+        value_parser = flags::align, value_name = "bottom-right|bottom-right-valid|top-left|OFFSET|LIST", help_heading = MASKS
     )]
     causal: Option<AlignArg>,
     /// Sliding window: query i, at position p = i + offset, sees keys p - LEFT to p + RIGHT, and the first KEEP_FIRST; `-` or
@@ -69,9 +69,12 @@ pub(crate) struct Args {
     /// The offset that windows, ALiBi and length scales count from, where there is no --causal [default: bottom-right]
     #[arg(
         long, value_parser = flags::align, allow_hyphen_values = true, conflicts_with = "causal",
-        value_name = "bottom-right|top-left|OFFSET|LIST", help_heading = MASKS
+        value_name = "bottom-right|bottom-right-valid|top-left|OFFSET|LIST", help_heading = MASKS
     )]
     align: Option<AlignArg>,
+    /// Valid queries of each batch: the rows after them are written as 0
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    q_len: Option<Vec<u32>>,
     /// Valid keys of each batch
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     kv_len: Option<Vec<u32>>,
@@ -95,6 +98,14 @@ pub(crate) struct Args {
     /// A logit in the denominator that belongs to no key: `zero` (softmax off by one), or one for each query head
     #[arg(long, value_parser = flags::sinks, allow_hyphen_values = true, value_name = "zero|LIST|FILE.npy", help_heading = SCORES)]
     sinks: Option<SinksArg>,
+
+    /// What makes weights of scores: softmax, or sigmoid=BIAS, where the bias is a number, `seq-k` (-ln of the number of keys) or
+    /// `visible` (-ln of how many a row sees) [default: softmax]
+    #[arg(long, value_parser = flags::normalizer, value_name = "KIND", help_heading = WEIGHTS)]
+    normalizer: Option<Normalizer>,
+    /// Dropout on the weights: the probability that one is dropped, and the two numbers from which follows which
+    #[arg(long, value_parser = flags::dropout, value_name = "RATE,SEED[,OFFSET]", help_heading = WEIGHTS)]
+    dropout: Option<DropoutArg>,
 
     /// Write the result here: .npy for out alone, .safetensors for out and what else is asked for
     #[arg(short, long, value_name = "FILE", help_heading = RESULTS)]
@@ -134,6 +145,7 @@ pub(crate) struct Args {
 const SHARPNESS: &str = "Sharpness";
 const MASKS: &str = "Masks";
 const SCORES: &str = "Scores";
+const WEIGHTS: &str = "Weights";
 const RESULTS: &str = "Results";
 
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
@@ -178,7 +190,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let true_scores = stage.map(|stage| results::true_scores(work, stage)).transpose()?;
     bar.finish_and_clear();
     if let Some(path) = &args.heatmap {
-        let map = Heatmap::new(problem, &inputs, [args.batch, args.head], |row| truth.lse[row].value)?;
+        let map = Heatmap::of_truth(problem, &inputs, [args.batch, args.head])?;
         output::write(path, &results::picture(path, &map, &loaded, args)?)?;
         writeln!(out, "wrote    {} (probabilities computed on the CPU in float64)", path.display())?;
     }

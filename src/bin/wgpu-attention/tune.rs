@@ -4,6 +4,7 @@ use crate::bench::problems::{self, Item, Preset};
 use crate::bench::report::Row;
 use crate::fail::{Fail, Result};
 use crate::gpu::GpuArgs;
+use crate::html;
 use crate::output;
 use crate::run::flags::DTypeArg;
 use std::io::Write;
@@ -66,7 +67,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         preset.map(Preset::items).unwrap_or_default().into_iter().chain(args.shapes.clone()).collect();
     let items = problems::with_dtype(items, args.dtype.into());
     let gpu = GpuArgs { adapter: args.adapter.clone(), kernel: None }.open()?;
-    writeln!(out, "adapter  {}\ndriver   {}\ncommand  {}", gpu.info.name, gpu.driver(), output::command())?;
+    writeln!(out, "adapter  {}\ndriver   {}\ncommand  {}", gpu.info.name, gpu.driver(), html::command())?;
 
     let tuner = Tuner::new_blocking(&gpu.attention, &gpu.queue)?
         .time(Duration::from_secs(args.seconds))

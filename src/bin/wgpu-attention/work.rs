@@ -13,12 +13,14 @@ pub(crate) struct Work {
     pub v: Vec<f32>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
+    pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
     pub temperature: Option<Vec<f32>>,
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub dropout: Option<[u32; 2]>,
 }
 
 impl Work {
@@ -30,12 +32,14 @@ impl Work {
             v,
             bias: None,
             mask: None,
+            q_len: None,
             kv_len: None,
             causal_offset: None,
             temperature: None,
             alibi_slopes: None,
             sinks: None,
             ssmax: None,
+            dropout: None,
         }
     }
 
@@ -43,7 +47,17 @@ impl Work {
     pub(crate) fn of(problem: &Problem, inputs: &Inputs<'_>) -> Self {
         let Inputs { q, k, v, bias, mask, tables } = *inputs;
         // Files hold no user code, and so no numbers for it.
-        let TableData { kv_len, causal_offset, temperature, alibi_slopes, sinks, ssmax, user: _ } = tables;
+        let TableData {
+            q_len,
+            kv_len,
+            causal_offset,
+            temperature,
+            alibi_slopes,
+            sinks,
+            ssmax,
+            dropout,
+            user: _,
+        } = tables;
         Work {
             problem: problem.clone(),
             q: q.to_vec(),
@@ -51,12 +65,14 @@ impl Work {
             v: v.to_vec(),
             bias: bias.map(<[_]>::to_vec),
             mask: mask.map(<[_]>::to_vec),
+            q_len: q_len.map(<[_]>::to_vec),
             kv_len: kv_len.map(<[_]>::to_vec),
             causal_offset: causal_offset.map(<[_]>::to_vec),
             temperature: temperature.map(<[_]>::to_vec),
             alibi_slopes: alibi_slopes.map(<[_]>::to_vec),
             sinks: sinks.map(<[_]>::to_vec),
             ssmax: ssmax.map(<[_]>::to_vec),
+            dropout,
         }
     }
 
@@ -64,18 +80,23 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();
         inputs.tables.temperature = self.temperature.as_deref();
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
         inputs.tables.ssmax = self.ssmax.as_deref();
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 
     /// A case whose tolerance is at least what float64 says the device may be off.
     pub(crate) fn case(&self, name: &str, truth: &Truth, scores: &[Bounded]) -> Result<Case> {
-        let problem = self.problem.clone().with_lse().with_entropy();
+        // The statistics that this problem has.
+        let mut problem = self.problem.clone();
+        let rows = problem.shape.rows() as usize;
+        (problem.stats.lse, problem.stats.entropy) = (truth.lse.len() == rows, truth.entropy.len() == rows);
         let rtol = 2e-5;
         let beyond = |x: &Bounded| x.bound - rtol * x.value.abs();
         let atol = [truth.out.as_slice(), &truth.lse, &truth.entropy, scores]

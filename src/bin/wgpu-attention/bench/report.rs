@@ -208,23 +208,29 @@ impl Row {
 
 /// The slope of log time over log length by least squares, for each kernel and kind of problem with three lengths or more.
 pub(crate) fn scaling(rows: &[Row]) -> Vec<Scaling> {
-    let mut found: Vec<(String, String, Vec<(u32, f64)>)> = Vec::new();
+    let mut found: Vec<(Scaling, Vec<f64>)> = Vec::new();
     for row in rows {
         let Some(problem) = row.family() else { continue };
-        let point = (row.shape[3], row.ms);
-        match found.iter_mut().find(|f| f.0 == row.kernel && f.1 == problem) {
-            Some((_, _, points)) => points.push(point),
-            None => found.push((row.kernel.clone(), problem, vec![point])),
+        let known = found.iter().position(|(f, _)| f.kernel == row.kernel && f.problem == problem);
+        let at = known.unwrap_or_else(|| {
+            let scaling = Scaling { kernel: row.kernel.clone(), problem, lengths: Vec::new(), exponent: 0.0 };
+            found.push((scaling, Vec::new()));
+            found.len() - 1
+        });
+        let (scaling, times) = &mut found[at];
+        // A problem that was asked for twice counts once.
+        if !scaling.lengths.contains(&row.shape[3]) {
+            scaling.lengths.push(row.shape[3]);
+            times.push(row.ms);
         }
     }
     found
         .into_iter()
-        .filter_map(|(kernel, problem, mut points)| {
-            points.sort_by(|a, b| a.0.cmp(&b.0));
-            points.dedup_by_key(|p| p.0);
-            let lengths: Vec<u32> = points.iter().map(|p| p.0).collect();
-            let exponent = slope(points.iter().map(|&(s, ms)| (f64::from(s).ln(), ms.ln())))?;
-            (lengths.len() >= 3).then_some(Scaling { kernel, problem, lengths, exponent })
+        .filter(|(scaling, _)| scaling.lengths.len() >= 3)
+        .filter_map(|(scaling, times)| {
+            let points = scaling.lengths.iter().zip(&times).map(|(&s, ms)| (f64::from(s).ln(), ms.ln()));
+            let exponent = slope(points)?;
+            Some(Scaling { exponent, ..scaling })
         })
         .collect()
 }

@@ -5,6 +5,7 @@ use super::problems::Item;
 use super::report::{CheckedRows, FORMAT, LeftOut, Machine, Report, Row, Spread, VERSION, scaling};
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
+use crate::html;
 use crate::output;
 use indicatif::ProgressBar;
 use std::collections::HashSet;
@@ -140,7 +141,7 @@ pub(super) fn run(args: &Args) -> Result<Report> {
     Ok(Report {
         format: FORMAT.to_owned(),
         version: VERSION,
-        command: output::command(),
+        command: html::command(),
         machine,
         roofs: suite.roofs,
         scaling: scaling(&suite.rows),

@@ -52,8 +52,10 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Columns: title, and the text of a row.
-pub(super) const COLUMNS: [(&str, fn(&Row) -> String); 11] = [
+/// Title, and the text of a row.
+type Column = (&'static str, fn(&Row) -> String);
+
+pub(super) const COLUMNS: [Column; 11] = [
     ("problem (BxHxSqxSkxD)", |r| {
         let problem = r.problem();
         if r.name.is_empty() { problem } else { format!("{}: {problem}", r.name) }

@@ -1,7 +1,7 @@
 //! The lines of the table: each option with the problems that have it.
 
 use serde::Serialize;
-use wgpu_attention::{DType, Layout, LengthScale, Problem, Sink, Temperature};
+use wgpu_attention::{DType, Layout, LengthScale, Normalizer, Problem, Sink, Temperature};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Family {
@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 25] = [
     "all",
     "no score option",
     "grouped heads",
@@ -37,12 +37,15 @@ const NAMES: [&str; 22] = [
     "window",
     "window, first keys kept",
     "offset per batch",
+    "q_len",
     "kv_len",
     "mask",
     "bias",
     "softcap",
     "alibi",
     "sink",
+    "sigmoid",
+    "dropout",
     "f16",
     "bf16",
     "out in 16 bits",
@@ -62,12 +65,15 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("length scale", p.length_scale != LengthScale::None),
         ("causal", p.causal),
         ("window", p.window.is_some()),
+        ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),
         ("bias", p.bias.is_some()),
         ("softcap", p.softcap.is_some()),
         ("alibi", p.alibi),
         ("sink", p.sink != Sink::None),
+        ("sigmoid", matches!(p.normalizer, Normalizer::Sigmoid { .. })),
+        ("dropout", p.dropout.is_some()),
     ];
     let rest = [
         ("all", true),

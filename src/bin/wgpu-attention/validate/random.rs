@@ -2,8 +2,8 @@
 
 use crate::work::{Work, uses_positions};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Layout, LengthScale, MaskFormat, Problem, Result, Scale, Shape, Sink, Stats,
-    Temperature, Tensor, Window, alibi_slopes,
+    Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, Normalizer, Problem, Result,
+    Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window, alibi_slopes,
 };
 
 /// SplitMix64: small, seeded, the same on every platform.
@@ -93,6 +93,7 @@ pub(super) fn problem(seed: u64) -> Problem {
     ]);
     problem.stats = options.pick([Stats::default(), Stats::ALL]);
     add_options(&mut problem, &mut options, &mut sizes);
+    add_weights(&mut problem, &mut options, &mut sizes);
     problem
 }
 
@@ -103,6 +104,7 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
     let tau = Temperature::Value(sizes.pick([1.0, 0.3, 7.0]));
     problem.temperature = options.pick([tau, tau, Temperature::PerHead, Temperature::PerRow]);
     problem.causal = options.chance(0.4);
+    problem.q_len = options.chance(0.2);
     problem.kv_len = options.chance(0.3);
     if options.chance(0.25) {
         let side =
@@ -125,7 +127,13 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
         LengthScale::Yarn { factor: 4.0 },
     ]);
     let offset = Alignment::Offset(sizes.range(-sq - 3, sk + 3) as i32);
-    let aligned = options.pick([Alignment::BottomRight, Alignment::TopLeft, offset, Alignment::PerBatch]);
+    let aligned = options.pick([
+        Alignment::BottomRight,
+        Alignment::BottomRightValid,
+        Alignment::TopLeft,
+        offset,
+        Alignment::PerBatch,
+    ]);
     if uses_positions(problem) {
         problem.alignment = aligned;
     }
@@ -147,6 +155,20 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
     }
 }
 
+/// What comes after the scores.
+fn add_weights(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
+    if options.chance(0.2) {
+        let number = SigmoidBias::Value(sizes.pick([-3.0, 0.0, 1.0]));
+        let bias = options.pick([number, SigmoidBias::MinusLogSeqK, SigmoidBias::MinusLogVisible]);
+        problem.normalizer = Normalizer::Sigmoid { bias };
+        // What it does not have.
+        (problem.sink, problem.stats.lse, problem.stats.entropy) = (Sink::None, false, false);
+    }
+    if options.chance(0.2) {
+        problem.dropout = Some(Dropout { rate: sizes.pick([0.0, 0.1, 0.5, 0.9]) });
+    }
+}
+
 /// Inputs for a problem: normally distributed, every sixth pair hidden by mask or bias, and NaN beyond the valid keys, where
 /// anything may be.
 pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
@@ -157,20 +179,23 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     let mut work = Work::new(problem.clone(), main);
     let (batches, heads, rows) = (0..s.batch, s.q_heads as usize, s.rows() as usize);
     let (sq, sk) = (i64::from(s.seq_q), i64::from(s.seq_k));
-    if problem.kv_len {
-        let lens: Vec<u32> = batches.clone().map(|_| rng.range(0, sk) as u32).collect();
-        for (tensor, numbers) in [(Tensor::K, &mut work.k), (Tensor::V, &mut work.v)] {
-            let view = problem.view(tensor)?;
-            let [_, heads, _, dims] = view.sizes();
-            for (b, &len) in (0..).zip(&lens) {
-                for (h, j, d) in (0..heads)
-                    .flat_map(|h| (len..s.seq_k).flat_map(move |j| (0..dims).map(move |d| (h, j, d))))
-                {
-                    numbers[view.index([b, h, j, d]) as usize] = f32::NAN;
-                }
+    let mut lengths = |seq| batches.clone().map(|_| rng.range(0, seq) as u32).collect::<Vec<_>>();
+    work.q_len = problem.q_len.then(|| lengths(sq));
+    work.kv_len = problem.kv_len.then(|| lengths(sk));
+    for (tensor, numbers, lens) in [
+        (Tensor::Q, &mut work.q, &work.q_len),
+        (Tensor::K, &mut work.k, &work.kv_len),
+        (Tensor::V, &mut work.v, &work.kv_len),
+    ] {
+        let view = problem.view(tensor)?;
+        let [_, heads, seq, dims] = view.sizes();
+        for (b, &len) in (0..).zip(lens.iter().flatten()) {
+            for (h, j, d) in
+                (0..heads).flat_map(|h| (len..seq).flat_map(move |j| (0..dims).map(move |d| (h, j, d))))
+            {
+                numbers[view.index([b, h, j, d]) as usize] = f32::NAN;
             }
         }
-        work.kv_len = Some(lens);
     }
     if problem.alignment == Alignment::PerBatch {
         work.causal_offset = Some(batches.map(|_| rng.range(-sq - 2, sk + 2) as i32).collect());
@@ -186,6 +211,7 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     work.sinks = (problem.sink == Sink::PerHead).then(|| rng.normals(heads));
     work.ssmax = (problem.length_scale == LengthScale::Ssmax)
         .then(|| (0..heads).map(|_| rng.unit() as f32 + 0.1).collect());
+    work.dropout = problem.dropout.map(|_| [rng.next() as u32, rng.next() as u32]);
     if problem.bias.is_some() {
         let mut any = |_| if rng.chance(1.0 / 6.0) { f32::NEG_INFINITY } else { 2.0 * rng.normal() };
         work.bias = Some((0..elements(Tensor::Bias)?).map(&mut any).collect());

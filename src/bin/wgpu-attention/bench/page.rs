@@ -1,53 +1,46 @@
 //! The page: one HTML file that asks for nothing else.
 
 use super::compare::Change;
-use super::plot::{Axis, Plot, Point, Roof, Series};
 use super::report::{Report, Row};
 use super::text::{COLUMNS, digits, roofs};
 use crate::heatmap::escape;
-use crate::page::CSS;
+use crate::plot::{Axis, Line, Plot};
+use crate::{html, plot};
 use std::fmt::Write;
 
-const OWN_CSS: &str = include_str!("page.css");
+const CSS: &str = include_str!("page.css");
 
 /// Writing into a `String` cannot fail, so that results of `write!` are dropped.
-pub(super) fn page(report: &Report, changes: Option<&[Change]>) -> String {
+pub(super) fn html(report: &Report, changes: Option<&[Change]>) -> String {
     let m = &report.machine;
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Attention on {}</title>\n<style>\n{CSS}{OWN_CSS}</style>\n</head>\n<body>\n\
-         <h1>How fast is attention here?</h1>\n\
+    let mut page = html::begin(&format!("Attention on {}", m.adapter), &[html::CSS, plot::CSS, CSS], "");
+    page.push_str(
+        "<h1>How fast is attention here?</h1>\n\
          <p>Kernels of wgpu-attention on this machine's adapter, and the adapter's own ceilings, measured in the same run. Answers were \
          checked against float64 before any time was taken. Operations and bytes are counted from what is visible: \
          2 (D<sub>qk</sub> + D<sub>v</sub>) for each pair of a query and a key that it sees, and each number once.</p>\n",
-        escape(&m.adapter)
     );
     let ceilings = roofs(report).map(|(name, value, unit)| format!("{name} {} {unit}", digits(value)));
-    let facts = [
+    page.push_str(&html::facts(&[
         ("adapter", format!("{} ({})", m.adapter, m.kind)),
         ("driver", m.driver.clone()),
         ("program", format!("wgpu-attention {} on {}", m.crate_version, m.system)),
         ("clock", format!("{}: {}", m.clock, m.clock_because)),
         ("ceilings", ceilings.join(", ")),
-    ];
-    page.push_str("<dl>\n");
-    for (name, fact) in facts {
-        let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&fact));
-    }
-    let _ = writeln!(page, "<dt>made by</dt><dd><code>{}</code></dd>\n</dl>", escape(&report.command));
+        ("made by", report.command.clone()),
+    ]));
 
     let kernels = kernels(report);
-    roofline(&mut page, report, &kernels);
-    speed(&mut page, report);
+    let source = format!("{} — {}, {}", report.command, m.adapter, m.driver);
+    roofline(&mut page, report, &kernels, &source);
+    speed(&mut page, report, &kernels, &source);
     shares(&mut page, report, &kernels);
     table(&mut page, report);
     if let Some(changes) = changes {
         comparison(&mut page, changes);
     }
     left_out(&mut page, report);
-    page.push_str("</body>\n</html>\n");
-    page
+    page + html::END
 }
 
 /// In the order of their first rows, which gives them their colours.
@@ -65,60 +58,43 @@ fn section(page: &mut String, title: &str, caption: &str, body: &str) {
     let _ = write!(page, "<section>\n<h2>{title}</h2>\n<p class=\"soft\">{caption}</p>\n{body}</section>\n");
 }
 
-fn point(row: &Row, x: f64) -> Point {
-    let title = format!(
-        "{} on {}: {} ms, {} GFLOP/s, {:.0} % of the {} roof",
-        row.kernel,
-        row.problem(),
-        digits(row.ms),
-        digits(row.gflops),
-        row.share * 100.0,
-        row.limit
-    );
-    Point { x, y: row.gflops, title }
-}
-
-fn roofline(page: &mut String, report: &Report, kernels: &[&str]) {
-    let rows = &report.rows;
+fn roofline(page: &mut String, report: &Report, kernels: &[&str], source: &str) {
     let (compute, memory) = (report.roofs.compute() / 1e9, report.roofs.memory() / 1e9);
-    // So that the bend is in the picture.
+    if report.rows.is_empty() {
+        return;
+    }
     let bend = compute / memory;
-    let x = Axis::around("operations for each byte", rows.iter().map(|r| r.intensity).chain([bend]));
-    let y = Axis::around("GFLOP/s", rows.iter().map(|r| r.gflops).chain([compute]));
-    let (Some(x), Some(y)) = (x, y) else { return };
-    let roofs = vec![
-        Roof {
-            name: format!("multiply and add: {} GFLOP/s", digits(compute)),
-            points: [(bend, compute), (x.to, compute)],
-        },
-        Roof {
-            name: format!("memory: {} GB/s", digits(memory)),
-            // From the left or from the bottom, whichever comes first.
-            points: [(x.from.max(y.from / memory), (x.from.max(y.from / memory)) * memory), (bend, compute)],
-        },
-    ];
-    let series = kernels
-        .iter()
-        .enumerate()
-        .map(|(colour, &kernel)| Series {
-            name: kernel.to_owned(),
-            colour,
-            joined: false,
-            points: rows.iter().filter(|r| r.kernel == kernel).map(|r| point(r, r.intensity)).collect(),
-        })
-        .collect();
-    let plot =
-        Plot { label: "Roofline: GFLOP/s over operations for each byte".to_owned(), x, y, roofs, series };
+    let ends = report.rows.iter().map(|r| r.intensity).fold([bend, bend], |[l, h], x| [l.min(x), h.max(x)]);
+    let [low, high] = [ends[0] / 1.5, ends[1] * 1.5];
+    let points = |kernel: &str| -> Vec<[f64; 2]> {
+        report.rows.iter().filter(|r| r.kernel == kernel).map(|r| [r.intensity, r.gflops]).collect()
+    };
+    let plot = Plot::new("Roofline", Axis::log10("operations for each byte"), Axis::log10("GFLOP/s"))
+        .lines((0..).zip(kernels).map(|(n, kernel)| Line::dots(*kernel, points(kernel)).colour(n)))
+        .line(
+            Line::theory(
+                format!("memory: {} GB/s", digits(memory)),
+                vec![[low, low * memory], [bend, compute]],
+            )
+            .colour(kernels.len()),
+        )
+        .line(
+            Line::theory(
+                format!("multiply and add: {} GFLOP/s", digits(compute)),
+                vec![[bend, compute], [high, compute]],
+            )
+            .colour(kernels.len() + 1),
+        );
     section(
         page,
         "Roofline",
-        "Each point is a kernel on a problem. The slope is what the memory of this adapter allows, the level what its arithmetic does. \
-         A point that is far to the right and far below the level has room left in the kernel.",
-        &plot.svg(),
+        "Each dot is a kernel on a problem. The slope is what the memory of this adapter allows, the level what its arithmetic does. \
+         A dot that is far to the right and far below the level has room left in the kernel.",
+        &plot.html(source),
     );
 }
 
-fn speed(page: &mut String, report: &Report) {
+fn speed(page: &mut String, report: &Report, kernels: &[&str], source: &str) {
     let mut families: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in &report.rows {
         let Some(family) = row.family() else { continue };
@@ -127,43 +103,38 @@ fn speed(page: &mut String, report: &Report) {
             None => families.push((family, vec![row])),
         }
     }
+    let mut body = String::new();
     for (family, rows) in families {
-        let mut lengths: Vec<u32> = rows.iter().map(|r| r.shape[3]).collect();
-        lengths.sort_unstable();
-        lengths.dedup();
-        let x = Axis::around("sequence length S", lengths.iter().map(|&s| s.into()));
-        let y = Axis::around("GFLOP/s", rows.iter().map(|r| r.gflops));
-        let (Some(x), Some(y)) = (x, y) else { continue };
-        if lengths.len() < 2 {
-            continue;
-        }
         let exponent = |kernel: &str| {
             let found = report.scaling.iter().find(|s| s.kernel == kernel && s.problem == family);
             found.map_or(String::new(), |s| format!(", time as S^{:.2}", s.exponent))
         };
-        let series = kernels(report)
-            .into_iter()
-            .enumerate()
-            .map(|(colour, kernel)| {
-                let mut points: Vec<Point> = rows
-                    .iter()
-                    .filter(|r| r.kernel == kernel)
-                    .map(|r| point(r, f64::from(r.shape[3])))
-                    .collect();
-                points.sort_by(|a, b| a.x.total_cmp(&b.x));
-                let name = format!("{kernel}{}", exponent(kernel));
-                Series { name, colour, joined: true, points }
-            })
-            .filter(|s| !s.points.is_empty())
-            .collect();
-        let label = format!("GFLOP/s over sequence length, {family}");
-        let plot = Plot { label, x, y, roofs: Vec::new(), series };
+        let points = |kernel: &str| {
+            let mut points: Vec<[f64; 2]> = rows
+                .iter()
+                .filter(|r| r.kernel == kernel)
+                .map(|r| [f64::from(r.shape[3]), r.gflops])
+                .collect();
+            points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+            points
+        };
+        if kernels.iter().all(|kernel| points(kernel).len() < 2) {
+            continue;
+        }
+        let lines = (0..).zip(kernels).filter(|(_, kernel)| !points(kernel).is_empty()).map(|(n, kernel)| {
+            Line::measured(format!("{kernel}{}", exponent(kernel)), points(kernel)).colour(n)
+        });
+        let plot =
+            Plot::new(family.as_str(), Axis::log2("sequence length S"), Axis::log10("GFLOP/s")).lines(lines);
+        body.push_str(&plot.html(source));
+    }
+    if !body.is_empty() {
         section(
             page,
-            &format!("Speed over length: {}", escape(&family)),
-            "Time grows with the square of the length, so a level line is a kernel that is as good on long sequences as on short ones. \
+            "Speed over length",
+            "Work grows with the square of the length, so a level line is a kernel that is as good on long sequences as on short ones. \
              The exponents are slopes of log time over log length by least squares.",
-            &plot.svg(),
+            &format!("<div class=\"charts\">\n{body}</div>\n"),
         );
     }
 }
@@ -175,11 +146,11 @@ fn shares(page: &mut String, report: &Report, kernels: &[&str]) {
     let mut body =
         "<div class=\"bars\" role=\"img\" aria-label=\"share of the lower roof of each row\">\n".to_owned();
     for row in &report.rows {
-        let colour = kernels.iter().position(|k| *k == row.kernel).unwrap_or(0) % super::plot::COLOURS;
+        let colour = kernels.iter().position(|k| *k == row.kernel).unwrap_or(0) % 8;
         let _ = writeln!(
             body,
             "<div class=\"what\">{}, {}</div><div class=\"track\"><div class=\"fill\" \
-             style=\"width:{:.1}%;background:var(--k{colour})\"></div></div><div>{:.1} % of {}</div>",
+             style=\"width:{:.1}%;background:var(--c{colour})\"></div></div><div>{:.1} % of {}</div>",
             escape(&row.problem()),
             escape(&row.kernel),
             (row.share * 100.0).clamp(0.0, 100.0),

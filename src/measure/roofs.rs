@@ -103,6 +103,23 @@ pub(super) struct Probe {
     groups: core::ops::RangeInclusive<u32>,
 }
 
+/// The whole text of one of them.
+fn source(kind: Kind, chains: u32) -> String {
+    let text = match kind {
+        Kind::Fma => include_str!("../../shaders/roofs/fma.wgsl"),
+        Kind::Dot => include_str!("../../shaders/roofs/dot.wgsl"),
+        Kind::Exp2 => include_str!("../../shaders/roofs/exp2.wgsl"),
+        Kind::Copy => include_str!("../../shaders/roofs/copy.wgsl"),
+        Kind::Read => include_str!("../../shaders/roofs/read.wgsl"),
+        Kind::Workgroup => include_str!("../../shaders/roofs/workgroup.wgsl"),
+    };
+    let constants =
+        Constants::from([("THREADS", THREADS), ("STEPS", STEPS), ("ROUNDS", ROUNDS), ("CHAINS", chains)]);
+    let header: String =
+        constants.iter().map(|(name, value)| format!("const {name} = {value}u;\n")).collect();
+    unroll(&format!("{header}{text}"), &constants)
+}
+
 /// Work of which nothing is known but that it takes time in proportion.
 pub(super) async fn known_work(attention: &Attention) -> Result<Probe> {
     Probe::new(attention, Kind::Fma, 4).await
@@ -110,14 +127,6 @@ pub(super) async fn known_work(attention: &Attention) -> Result<Probe> {
 
 impl Probe {
     async fn new(attention: &Attention, kind: Kind, chains: u32) -> Result<Self> {
-        let text = match kind {
-            Kind::Fma => include_str!("../../shaders/roofs/fma.wgsl"),
-            Kind::Dot => include_str!("../../shaders/roofs/dot.wgsl"),
-            Kind::Exp2 => include_str!("../../shaders/roofs/exp2.wgsl"),
-            Kind::Copy => include_str!("../../shaders/roofs/copy.wgsl"),
-            Kind::Read => include_str!("../../shaders/roofs/read.wgsl"),
-            Kind::Workgroup => include_str!("../../shaders/roofs/workgroup.wgsl"),
-        };
         let per_group = THREADS * STEPS * 16;
         let caps = attention.caps();
         let streamed = stream(caps.class).min(caps.max_storage_buffer_binding_size).min(caps.max_buffer_size);
@@ -137,12 +146,7 @@ impl Probe {
             }
             Kind::Workgroup => (f64::from(THREADS) * f64::from(ROUNDS * STEPS) * 16.0, 1..=MOST_GROUPS, 48),
         };
-        let constants =
-            Constants::from([("THREADS", THREADS), ("STEPS", STEPS), ("ROUNDS", ROUNDS), ("CHAINS", chains)]);
-        let header: String =
-            constants.iter().map(|(name, value)| format!("const {name} = {value}u;\n")).collect();
-        let source = unroll(&format!("{header}{text}"), &constants);
-
+        let source = source(kind, chains);
         // 0.999 x + 0.001: stays near 1.
         let seed = [0.999f32, 0.001, 0.5].map(|x| [x; 4]);
         let seed =
@@ -240,3 +244,22 @@ const _: () = {
     assert!(last_first + (STEPS - 1) * THREADS < THREADS * (STEPS + 1));
     assert!(THREADS * (STEPS + 1) * 16 <= 16384 && THREADS.is_power_of_two());
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_roof_is_valid_wgsl_and_unrolled() {
+        for (kind, chains) in ROOFS {
+            for &chains in chains {
+                let source = source(kind, chains);
+                assert!(!source.contains("// unroll"), "{source}");
+                let module = naga::front::wgsl::parse_str(&source).unwrap();
+                let flags = naga::valid::ValidationFlags::all();
+                let mut validator = naga::valid::Validator::new(flags, naga::valid::Capabilities::empty());
+                validator.validate(&module).unwrap();
+            }
+        }
+    }
+}

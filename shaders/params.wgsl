@@ -71,6 +71,11 @@ struct Params {
     user: u32,
     user_params: u32,
 
+    // Normalised q and k, see qk_norm.wgsl.
+    q_gain: u32,
+    k_gain: u32,
+    norm_eps: f32,
+
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,
     length_floor: u32,

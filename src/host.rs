@@ -78,6 +78,12 @@ impl<'a> Inputs<'a> {
         self
     }
 
+    /// With gains of normalised q and k, [`NormGains`](crate::NormGains), each finite.
+    pub fn gains(mut self, q_gain: &'a [f32], k_gain: &'a [f32]) -> Self {
+        (self.tables.q_gain, self.tables.k_gain) = (Some(q_gain), Some(k_gain));
+        self
+    }
+
     /// With the numbers that score_mod and mask_mod read, as many as [`Problem::user_params`] says; floats by their bits.
     pub fn user(mut self, numbers: &'a [u32]) -> Self {
         self.tables.user = Some(numbers);

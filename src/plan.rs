@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::mask::Alignment;
 use crate::problem::Problem;
+use crate::qk_norm::NormGains;
 use crate::shader::{self, params::Params};
 use crate::sharpness::LengthScale;
 use crate::tensor::Tensor;
@@ -104,6 +105,8 @@ impl Plan {
             bias: problem.bias.map(|b| b.0),
             alibi: problem.alibi,
             sink: problem.sink,
+            qk_norm: problem.qk_norm.map(|norm| norm.kind),
+            qk_gains: problem.qk_norm.map_or(NormGains::None, |norm| norm.gains),
             score_mod: problem.score_mod.clone(),
             mask_mod: problem.mask_mod.clone(),
             user_params: problem.user_params > 0,
@@ -153,6 +156,9 @@ impl Plan {
             ssmax: tables.start(Table::Ssmax),
             user: tables.start(Table::User),
             user_params: problem.user_params,
+            q_gain: tables.start(Table::QGain),
+            k_gain: tables.start(Table::KGain),
+            norm_eps: problem.qk_norm.map_or(0.0, |norm| norm.kernel_eps()),
             length_coef,
             length_floor,
             ..Params::default()

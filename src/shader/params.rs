@@ -60,8 +60,13 @@ pub(crate) struct Params {
     pub ssmax: u32,
     pub user: u32,
     pub user_params: u32,
+    pub q_gain: u32,
+    pub k_gain: u32,
+    pub norm_eps: f32,
     pub length_coef: f32,
     pub length_floor: u32,
+    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
+    pub _pad: [u32; 1],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -120,6 +125,9 @@ fields!(
     ssmax,
     user,
     user_params,
+    q_gain,
+    k_gain,
+    norm_eps,
     length_coef,
     length_floor,
 );

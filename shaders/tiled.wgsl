@@ -57,20 +57,21 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         row_norms = inverse_row_norms(seq, h, first_row + 4u * row_group, key_lane, row_group, lane);
     }
 
+    let level = row_level(seq, first_row + 4u * row_group);
     var state = empty_state();
-    var o: array<vec4<f32>, OUT_REGISTERS>;
+    var o = array<vec4<f32>, OUT_REGISTERS>();
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
         // ---- scores
-        var s: array<vec4<f32>, KEYS_PER_THREAD>;
-        var key_squares: array<f32, KEYS_PER_THREAD>;
+        var s = array<vec4<f32>, KEYS_PER_THREAD>();
+        var key_squares = array<f32, KEYS_PER_THREAD>();
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
             stage_q(seq, h, first_row, chunk * DIM_CHUNK, lane);
             stage_k(seq.b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
             workgroupBarrier();
             // A sum of its own for each chunk: rounding errors grow with the length of a sum, so that the sum of a few short
             // ones is closer to the truth than one long one.
-            var part: array<vec4<f32>, KEYS_PER_THREAD>;
+            var part = array<vec4<f32>, KEYS_PER_THREAD>();
             for (var d = 0u; d < DIM_CHUNK; d++) {
                 let q_at = 4u * d * ROW_GROUPS + row_group;
                 let q0 = pool[q_at];
@@ -123,40 +124,49 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             }
         }
         var m = state.m;
-        for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
-            m = max(m, s[c]);
+        if (ONLINE || ROW_MAX) {
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                m = max(m, s[c]);
+            }
         }
-        partial[lane] = m;
-        workgroupBarrier();
-        for (var other = 0u; other < KEY_LANES; other++) {
-            m = max(m, partial[row_group * KEY_LANES + other]);
+        if (ONLINE) {
+            partial[lane] = m;
+            workgroupBarrier();
+            m = row_max(row_group, m);
+            let by = shift(state, m);
+            state = rebase(state, m, by);
+            if (key_lane == 0u) {
+                row_scale[row_group] = weight_of(by);
+            }
         }
-        let by = shift(state, m);
-        state = rebase(state, m, by);
+        state.m = m;
         for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
             var p = vec4<f32>(0.0);
             if (boundary) {
-                p = weight_masked(s[c], m);
+                p = weight_masked(s[c], m, level);
             } else {
-                p = weight_of(s[c] - m);
+                p = weight(s[c], m, level);
             }
             state.l += p;
             if (ENTROPY) {
                 state.u += entropy_term(s[c], m, p);
             }
+            if (DROPOUT) {
+                let j = tile + c * KEY_LANES + key_lane;
+                p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, first_row + 4u * row_group, j));
+            }
             pool[(c * KEY_LANES + key_lane) * ROW_GROUPS + row_group] = p;
-        }
-        if (key_lane == 0u) {
-            row_scale[row_group] = weight_of(by);
         }
         workgroupBarrier();
 
         // ---- output
-        for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
-            let alpha = row_scale[out_group + g];
-            for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                for (var r = 0u; r < 4u; r++) { // unroll
-                    o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+        if (ONLINE) {
+            for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+                let alpha = row_scale[out_group + g];
+                for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+                    for (var r = 0u; r < 4u; r++) { // unroll
+                        o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+                    }
                 }
             }
         }
@@ -203,14 +213,22 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     }
 
     // ---- the sums of all threads of a row
-    partial[lane] = state.l;
-    workgroupBarrier();
-    state.l = row_sum(row_group);
+    if (NORMALISED) {
+        partial[lane] = state.l;
+        workgroupBarrier();
+        state.l = row_sum(row_group);
+    }
     if (ENTROPY) {
         workgroupBarrier();
         partial[lane] = state.u;
         workgroupBarrier();
         state.u = row_sum(row_group);
+    }
+    if (ROW_MAX && !ONLINE) {
+        workgroupBarrier();
+        partial[lane] = state.m;
+        workgroupBarrier();
+        state.m = row_max(row_group, state.m);
     }
     if (key_lane == 0u) {
         var row_totals = totals(state, h);
@@ -274,6 +292,15 @@ fn row_sum(row_group: u32) -> vec4<f32> {
     return sum;
 }
 
+// The largest of m and what the threads of a row group left in partial.
+fn row_max(row_group: u32, m: vec4<f32>) -> vec4<f32> {
+    var largest = m;
+    for (var other = 0u; other < KEY_LANES; other++) {
+        largest = max(largest, partial[row_group * KEY_LANES + other]);
+    }
+    return largest;
+}
+
 // Whether a column of a block of v's columns exists. Blocks and threads are rounded up.
 fn is_own_column(column: u32, v_block: u32) -> bool {
     return column < V_BLOCK && v_block * V_BLOCK + column < V_DIM4;
@@ -303,7 +330,7 @@ fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
     for (var at = lane; at < ROW_GROUPS * DIM_CHUNK; at += THREADS) {
         let d = at % DIM_CHUNK;
         let row_group = at / DIM_CHUNK;
-        var rows: array<vec4<f32>, 4>;
+        var rows = array<vec4<f32>, 4>();
         for (var r = 0u; r < 4u; r++) { // unroll
             let i = first_row + 4u * row_group + r;
             if (i < seq.rows && first_dim + d < QK_DIM4) {

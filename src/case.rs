@@ -125,6 +125,8 @@ impl Case {
         let default_or_tensor = [Alignment::default(), Alignment::PerBatch].contains(&problem.alignment);
         header.causal_offset = (!default_or_tensor).then_some(problem.alignment);
         header.window = problem.window;
+        header.normalizer = problem.normalizer;
+        header.dropout = problem.dropout.zip(inputs.tables.dropout);
         header.softcap = problem.softcap.map(f64::from);
         header.qk_norm = problem.qk_norm.map(|norm| norm.gains(NormGains::None));
 

@@ -161,6 +161,17 @@ pub enum LengthSource {
     Llama4,
 }
 
+/// What makes weights of scores, as far as generated code differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NormalizerSource {
+    /// Softmax.
+    Softmax,
+    /// Sigmoid with a number as its bias.
+    Sigmoid,
+    /// Sigmoid whose bias depends on how many keys a row sees.
+    SigmoidVisible,
+}
+
 /// One compiled variant: equal keys have equal shaders. Lengths, strides, scales, caps, offsets and the sizes of windows are not in
 /// it, so a growing cache or a moving temperature never compiles anything.
 ///
@@ -195,8 +206,12 @@ pub struct PipelineKey {
     pub bias: Option<DType>,
     /// ALiBi.
     pub alibi: bool,
+    /// What makes weights of scores.
+    pub normalizer: NormalizerSource,
     /// A sink.
     pub sink: Sink,
+    /// Dropout.
+    pub dropout: bool,
     /// Valid queries come from a table.
     pub q_len: bool,
     /// Valid keys come from a table.
@@ -230,6 +245,7 @@ impl PipelineKey {
             || self.length == LengthSource::Ssmax
             || self.user_params
             || self.qk_gains != NormGains::None
+            || self.dropout
             || self.temperature != TemperatureSource::Number
     }
 }
@@ -259,8 +275,11 @@ impl fmt::Display for PipelineKey {
             (self.bias == Some(DType::F16), "bias/f16"),
             (self.bias == Some(DType::Bf16), "bias/bf16"),
             (self.alibi, "alibi"),
+            (self.normalizer == NormalizerSource::Sigmoid, "sigmoid"),
+            (self.normalizer == NormalizerSource::SigmoidVisible, "sigmoid/visible"),
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
+            (self.dropout, "dropout"),
             (self.q_len, "q_len"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),

@@ -25,8 +25,8 @@
 //! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
 //! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
 //! ([causal](Problem::causal), [window](Problem::window), valid [queries](Problem::with_q_len) and [keys](Problem::with_kv_len),
-//! [dense](Problem::mask), the
-//! [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`]. Scores have to fit f32:
+//! [dense](Problem::mask), the [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`], or another
+//! [`Normalizer`]; [dropout](Problem::dropout). Scores have to fit f32:
 //! |score| log2(e) below 3e38.
 //!
 //! Forward only: there are no gradients yet.
@@ -93,6 +93,7 @@ mod caps;
 #[cfg(feature = "case")]
 pub mod case;
 mod context;
+mod dropout;
 mod dtype;
 mod error;
 pub mod headless;
@@ -101,6 +102,7 @@ mod kernel;
 mod layout;
 mod mask;
 mod memory;
+mod normalizer;
 mod plan;
 mod prepared;
 mod problem;
@@ -119,12 +121,16 @@ mod user_code;
 pub use attention::Attention;
 pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
+pub use dropout::Dropout;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
-pub use kernel::{Access, Kernel, LengthSource, OffsetSource, PipelineKey, TemperatureSource};
+pub use kernel::{
+    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource,
+};
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
+pub use normalizer::{Normalizer, SigmoidBias};
 pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
@@ -144,6 +150,8 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../docs/masks.md")]
     mod masks {}
+    #[doc = include_str!("../docs/normalizers.md")]
+    mod normalizers {}
     #[doc = include_str!("../docs/scores.md")]
     mod scores {}
     #[doc = include_str!("../docs/sharpness.md")]

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::{
     Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, NormGains,
-    Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape, Sink, Temperature, Window, headless,
-    reference,
+    Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape, SigmoidBias, Sink,
+    Temperature, Window, headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -356,6 +356,7 @@ fn a_problem_survives_the_round_trip() {
     );
     let plain = Problem::new(shape).with_lse().with_entropy();
     let inputs = Inputs::new(&q, &k, &v);
+    let sigmoid = |bias| Problem::new(shape).normalizer(Normalizer::Sigmoid { bias });
     let problems = [
         (plain.clone(), inputs),
         (plain.clone().scale(Scale::Value(-0.1)).temperature(Temperature::Value(0.3)), inputs),
@@ -387,6 +388,9 @@ fn a_problem_survives_the_round_trip() {
             inputs.gains(&q[..4 * 8], &k[..2 * 8]),
         ),
         (plain.clone().qk_norm(QkNorm { eps: 0.5, ..QkNorm::l2() }), inputs),
+        (sigmoid(SigmoidBias::Value(-1.5)).dropout(0.25), inputs.dropout(7, u32::MAX)),
+        (sigmoid(SigmoidBias::MinusLogSeqK), inputs),
+        (sigmoid(SigmoidBias::MinusLogVisible), inputs),
         // Numbers that 16 bits hold.
         (
             plain

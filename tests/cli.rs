@@ -170,6 +170,8 @@ fn unknown_options_are_usage_errors() {
         ("--align", "left", "top-left"),
         ("--softcap", "soft", "invalid float"),
         ("--sinks", "1,x", "zero"),
+        ("--normalizer", "hardmax", "sigmoid=seq-k"),
+        ("--dropout", "0.1", "RATE,SEED"),
         ("--length-scale", "linear=2", "ssmax=LIST"),
         ("--length-scale", "llama4=0.1", "llama4=COEF,FLOOR"),
         ("--dtype", "f64", "bf16"),
@@ -435,7 +437,9 @@ fn run_takes_the_other_options() {
     let half = npy(&at("half.npy"), "<f2", false, &[1, 1, 5, 4], &halves);
     let (_, out) = files.path("out.safetensors");
     let (_, case) = files.path("case.safetensors");
-    let runs: [(&[&str], &[&str]); 9] = [
+    let (_, sigmoid) = files.path("sigmoid.safetensors");
+    let (_, dropped) = files.path("dropped.safetensors");
+    let runs: [(&[&str], &[&str]); 11] = [
         (&["--qk-norm", "l2", "--scale", "1", "--scores", "raw", "-o", &out], &["qk_norm/l2", "30 raw"]),
         (
             &["--qk-norm", "rms=0.1", "--q-gain", "1,-2,0.5,1", "--k-gain=-1,1,2,0.5", "--save-case", &case],
@@ -453,6 +457,21 @@ fn run_takes_the_other_options() {
             &["--dtype", "bf16", "--alibi=0.3,0.1", "--scores", "capped", "-o", &out],
             &["bf16,bf16,bf16->f32", "30 capped"],
         ),
+        (
+            &[
+                "--normalizer",
+                "sigmoid=seq-k",
+                "--row-max",
+                "--scores",
+                "probs",
+                "-o",
+                &out,
+                "--save-case",
+                &sigmoid,
+            ],
+            &["sigmoid", "30 probs"],
+        ),
+        (&["--dropout", "0.5,7,1", "--save-case", &dropped], &["dropout"]),
         (&["--window", "none,1", "--align", "0", "--scores", "raw", "-o", &out], &["window", "30 raw"]),
     ];
     for (flags, words) in runs {
@@ -462,7 +481,7 @@ fn run_takes_the_other_options() {
             assert!(report.contains(word), "{word}: {report}");
         }
     }
-    assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    assert!(succeeds(&["check", &case, &sigmoid, &dropped]).contains("3 of 3 passed"));
     assert!(succeeds(&["run", &case]).contains("f16,f16,f16->f16"));
     // Slopes from a file are those of the command line, and files of 16 bits are read as they are.
     let alibi = format!("--alibi={}", dense.slopes);
@@ -497,6 +516,8 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--qk-norm", "l2=1e-30"], &["qk_norm eps", "1e-18"]);
     wrong(&["--qk-norm", "l2", "--q-gain", "1,2", "--k-gain", "1,2,3,4"], &["q_gain has 2", "8"]);
     wrong(&["--q-gain", "1", "--k-gain", "1"], &["--qk-norm"]);
+    wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
+    wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);
     wrong(&["--align", "1"], &["alignment", "does not use it"]);
     wrong(&["--align=1,2", "--window", "1,1"], &["causal_offset has 2", "1"]);

@@ -10,8 +10,9 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use std::collections::HashSet;
 use wgpu_attention::{
-    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, Layout, LengthScale, MaskFormat,
-    NormGains, Plan, PlanOptions, Problem, QkNorm, Sink, Stats, Strides, Temperature, Tiles, Window,
+    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout, LengthScale,
+    MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink, Stats, Strides,
+    Temperature, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -129,6 +130,11 @@ fn check_text(source: &str, name: &str, atomics: bool) {
         );
     }
     assert!(!code.contains("// unroll") && !code.contains(".x.x"), "{name}");
+    // A variable without an initial value is zero, anew in each round of a loop. Tint's SPIR-V (Chromium 156 on Vulkan) forgets the
+    // "anew", so that sums go on from the round before: every variable has to have one written out.
+    for declaration in code.split(['{', '}', ';']).map(str::trim).filter(|s| s.starts_with("var ")) {
+        assert!(declaration.contains('='), "{name} has no initial value in `{declaration}`");
+    }
 }
 
 /// To the languages of Vulkan, Metal, DX12 and OpenGL.
@@ -252,6 +258,14 @@ fn each_option() -> Vec<Problem> {
         for entropy in [false, true] {
             add(&|p| (p.sink, p.stats.entropy) = (sink, entropy));
         }
+    }
+    for bias in [SigmoidBias::MinusLogSeqK, SigmoidBias::MinusLogVisible] {
+        for row_max in [false, true] {
+            add(&|p| (p.normalizer, p.stats.row_max) = (Normalizer::Sigmoid { bias }, row_max));
+        }
+    }
+    for sink in [Sink::None, Sink::PerHead] {
+        add(&|p| (p.dropout, p.sink) = (Some(Dropout { rate: 0.1 }), sink));
     }
     for length in [
         LengthScale::Ssmax,

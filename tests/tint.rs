@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, NormGains, Plan,
-    PlanOptions, Problem, QkNorm, Shape, Sink, Stats, Temperature, Window,
+    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, NormGains, Normalizer,
+    Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature, Window,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -58,6 +58,12 @@ fn problems() -> Vec<Problem> {
                     .bias(DType::Bf16, full)
                     .mask(MaskFormat::Bytes, full)
                     .length_scale(LengthScale::LogTrainLen { train_len: 64 }),
+                plain
+                    .clone()
+                    .with_row_max()
+                    .normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible })
+                    .dropout(0.1),
+                stats.clone().dropout(0.1).sink(Sink::Zero),
                 stats.bias(DType::F32, full).length_scale(LengthScale::Llama4 { coef: 0.1, floor: 8 }),
             ]);
         }

@@ -32,6 +32,7 @@ pub struct Work {
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
     gains: Option<[Vec<f32>; 2]>,
+    dropout: Option<[u32; 2]>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
@@ -77,6 +78,8 @@ impl Work {
                 Some(_) => NormGains::PerHead,
             })
         });
+        problem.normalizer = header.normalizer;
+        problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
         problem.alibi = alibi_slopes.is_some();
         // The format may say where positions are although nothing counts from them.
@@ -126,6 +129,7 @@ impl Work {
             alibi_slopes,
             sinks,
             gains,
+            dropout: header.dropout.map(|(_, seed)| seed),
             expected,
             scores,
             positions: (alignment, said),
@@ -153,6 +157,7 @@ impl Work {
         if let Some([q, k]) = &self.gains {
             inputs = inputs.gains(q, k);
         }
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 

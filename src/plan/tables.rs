@@ -1,8 +1,9 @@
 //! Where the small inputs are in the tables buffer.
 
 use crate::error::{Error, Result};
-use crate::kernel::{LengthSource, OffsetSource, TemperatureSource};
+use crate::kernel::{LengthSource, NormalizerSource, OffsetSource, TemperatureSource};
 use crate::mask::Alignment;
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::problem::Problem;
 use crate::score::Sink;
 use crate::sharpness::{LengthScale, Temperature, check_temperature};
@@ -31,6 +32,8 @@ pub enum Table {
     QGain,
     /// f32, (head_dim_qk) or (kv_heads, head_dim_qk): gains of k, [`NormGains`](crate::NormGains).
     KGain,
+    /// u32, (2): seed and offset of dropout, [`Problem::dropout`].
+    Dropout,
     /// [`Problem::user_params`] 32-bit numbers, for score_mod and mask_mod.
     User,
 }
@@ -66,6 +69,8 @@ pub struct TableData<'a> {
     pub q_gain: Option<&'a [f32]>,
     /// (head_dim_qk) or (kv_heads, head_dim_qk): gains of normalised k, each finite.
     pub k_gain: Option<&'a [f32]>,
+    /// Seed and offset of dropout, any numbers.
+    pub dropout: Option<[u32; 2]>,
     /// 32-bit numbers for score_mod and mask_mod (floats by their bits).
     pub user: Option<&'a [u32]>,
 }
@@ -100,6 +105,9 @@ impl Tables {
         if let Some([q, k]) = problem.gain_counts() {
             tables.push(Table::QGain, q);
             tables.push(Table::KGain, k);
+        }
+        if problem.dropout.is_some() {
+            tables.push(Table::Dropout, 2);
         }
         if problem.user_params > 0 {
             tables.push(Table::User, problem.user_params.into());
@@ -152,6 +160,7 @@ impl Tables {
                 Table::Ssmax => words.extend(floats(data.ssmax)),
                 Table::QGain => words.extend(floats(data.q_gain)),
                 Table::KGain => words.extend(floats(data.k_gain)),
+                Table::Dropout => words.extend(data.dropout.unwrap_or_default()),
                 Table::User => words.extend(data.user.unwrap_or_default()),
             }
         }
@@ -219,6 +228,12 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         present(field, values.map(<[f32]>::len), count, why)?;
     }
     present(
+        "dropout (seed and offset)",
+        data.dropout.map(|_| 2),
+        problem.dropout.is_some().then_some(2),
+        ("Problem::dropout", "ask for it with Problem::dropout"),
+    )?;
+    present(
         "user",
         data.user.map(<[u32]>::len),
         (problem.user_params > 0).then_some(problem.user_params.into()),
@@ -284,6 +299,15 @@ pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
         LengthScale::Ssmax => LengthSource::Ssmax,
         LengthScale::LogTrainLen { .. } => LengthSource::LogTrainLen,
         LengthScale::Llama4 { .. } => LengthSource::Llama4,
+    }
+}
+
+/// What generated code needs to know of the normaliser.
+pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
+    match normalizer {
+        Normalizer::Softmax => NormalizerSource::Softmax,
+        Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => NormalizerSource::SigmoidVisible,
+        Normalizer::Sigmoid { .. } => NormalizerSource::Sigmoid,
     }
 }
 

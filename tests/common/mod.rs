@@ -166,6 +166,7 @@ pub struct Case {
     pub ssmax: Option<Vec<f32>>,
     pub q_gain: Option<Vec<f32>>,
     pub k_gain: Option<Vec<f32>>,
+    pub dropout: Option<[u32; 2]>,
     pub user: Option<Vec<u32>>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
@@ -230,6 +231,7 @@ impl Case {
                 _ => keeps.iter().map(|&keep| if keep { rng.range(1, 255) as u8 } else { 0 }).collect(),
             }
         });
+        let dropout = problem.dropout.map(|_| [seed as u32, 1]);
         Case {
             problem,
             seed,
@@ -245,6 +247,7 @@ impl Case {
             ssmax,
             q_gain,
             k_gain,
+            dropout,
             user: None,
             bias,
             mask,
@@ -277,6 +280,7 @@ impl Case {
             ssmax: self.ssmax.as_deref(),
             q_gain: self.q_gain.as_deref(),
             k_gain: self.k_gain.as_deref(),
+            dropout: self.dropout,
             user: self.user.as_deref(),
         }
     }

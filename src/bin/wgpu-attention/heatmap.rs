@@ -2,7 +2,7 @@
 
 use crate::fail::{Fail, Result};
 use std::fmt::Write;
-use wgpu_attention::{Inputs, Problem, reference};
+use wgpu_attention::{Inputs, Problem, ScoreStage, reference};
 
 /// The probabilities of one head: rows are queries, columns keys. `None` where a query does not see a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,19 @@ impl Heatmap {
             let row = (batch as usize * s.q_heads as usize + head as usize) * s.seq_q as usize + i as usize;
             let scores = reference::scores(problem, inputs, [batch, head, i])?;
             p.extend(scores.into_iter().map(|score| score.map(|score| (score - lse(row)).exp())));
+        }
+        Ok(Heatmap { rows: s.seq_q as usize, columns: s.seq_k as usize, p })
+    }
+
+    /// The probabilities in float64.
+    pub(crate) fn of_truth(problem: &Problem, inputs: &Inputs<'_>, [batch, head]: [u32; 2]) -> Result<Self> {
+        let s = &problem.shape;
+        let mut p = Vec::new();
+        for i in 0..s.seq_q {
+            let row = [batch, head, i];
+            let visible = reference::scores(problem, inputs, row)?;
+            let probs = reference::scores_at(problem, inputs, ScoreStage::Probs, row)?;
+            p.extend(visible.into_iter().zip(probs).map(|(visible, p)| visible.map(|_| p.value)));
         }
         Ok(Heatmap { rows: s.seq_q as usize, columns: s.seq_k as usize, p })
     }

@@ -22,6 +22,7 @@ pub(crate) struct Work {
     pub ssmax: Option<Vec<f32>>,
     pub q_gain: Option<Vec<f32>>,
     pub k_gain: Option<Vec<f32>>,
+    pub dropout: Option<[u32; 2]>,
 }
 
 impl Work {
@@ -42,6 +43,7 @@ impl Work {
             ssmax: None,
             q_gain: None,
             k_gain: None,
+            dropout: None,
         }
     }
 
@@ -50,6 +52,8 @@ impl Work {
         let Inputs { q, k, v, bias, mask, tables } = *inputs;
         // Files hold no user code, and so no numbers for it.
         let TableData {
+            k_gain,
+            q_gain,
             q_len,
             kv_len,
             causal_offset,
@@ -57,8 +61,7 @@ impl Work {
             alibi_slopes,
             sinks,
             ssmax,
-            q_gain,
-            k_gain,
+            dropout,
             user: _,
         } = tables;
         Work {
@@ -77,6 +80,7 @@ impl Work {
             ssmax: ssmax.map(<[_]>::to_vec),
             q_gain: q_gain.map(<[_]>::to_vec),
             k_gain: k_gain.map(<[_]>::to_vec),
+            dropout,
         }
     }
 
@@ -93,12 +97,16 @@ impl Work {
         inputs.tables.ssmax = self.ssmax.as_deref();
         inputs.tables.q_gain = self.q_gain.as_deref();
         inputs.tables.k_gain = self.k_gain.as_deref();
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 
     /// A case whose tolerance is at least what float64 says the device may be off.
     pub(crate) fn case(&self, name: &str, truth: &Truth, scores: &[Bounded]) -> Result<Case> {
-        let problem = self.problem.clone().with_lse().with_entropy();
+        // The statistics that this problem has.
+        let mut problem = self.problem.clone();
+        let rows = problem.shape.rows() as usize;
+        (problem.stats.lse, problem.stats.entropy) = (truth.lse.len() == rows, truth.entropy.len() == rows);
         let rtol = 2e-5;
         let beyond = |x: &Bounded| x.bound - rtol * x.value.abs();
         let atol = [truth.out.as_slice(), &truth.lse, &truth.entropy, scores]

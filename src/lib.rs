@@ -37,6 +37,8 @@
 //! [`PipelineKey`]) → [`Prepared::bind`] (your buffers) → [`Bound::encode`] (into your encoder). Nothing is submitted, nothing waits. For
 //! host slices there is [`Attention::run`] and its blocking twin; for the scores themselves, [`Attention::scores`].
 //!
+//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`].
+//!
 //! All of these types are `Send + Sync` except in browsers. On OpenGL use one thread all the same: wgpu gives its context to one
 //! thread at a time, and gives up when another holds it for long.
 //!
@@ -106,6 +108,7 @@ mod normalizer;
 mod plan;
 mod prepared;
 mod problem;
+mod program;
 mod qk_norm;
 pub mod random;
 mod readback;
@@ -115,6 +118,7 @@ mod scores;
 mod shader;
 mod shape;
 mod sharpness;
+pub mod softmax;
 mod tensor;
 mod user_code;
 
@@ -139,6 +143,7 @@ pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
 pub use shape::{MAX_SEQ, Shape, Stats};
 pub use sharpness::{LengthScale, Scale, Temperature};
+pub use softmax::Softmax;
 pub use tensor::Tensor;
 pub use user_code::UserCode;
 pub use wgpu;
@@ -156,6 +161,8 @@ mod pages {
     mod scores {}
     #[doc = include_str!("../docs/sharpness.md")]
     mod sharpness {}
+    #[doc = include_str!("../docs/softmax.md")]
+    mod softmax {}
     #[doc = include_str!("../docs/storage.md")]
     mod storage {}
     #[cfg(feature = "user-code")]

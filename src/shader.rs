@@ -6,7 +6,7 @@
 
 pub(crate) mod params;
 pub(crate) mod tensor;
-mod unroll;
+pub(crate) mod unroll;
 
 use crate::kernel::{Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;

@@ -725,7 +725,7 @@ fn check_json_has_the_promised_fields() {
     if !adapter("check_json_has_the_promised_fields") {
         return;
     }
-    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("onnx_softmax_axis_0"));
+    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("backward_softcap"));
     let (out, err, code) = finish(&["check", "--json", &good, &missing, "nowhere.safetensors"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let lines: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -741,15 +741,15 @@ fn check_json_has_the_promised_fields() {
     assert_eq!((&lines[0]["name"], &lines[0]["kernel"]), (&"causal_top_left_5_12".into(), &"tiled".into()));
     assert!(lines[0]["pass"] == true && lines[0]["max_abs"].is_f64() && lines[0]["reason"].is_null());
     assert!(lines[1]["pass"] == false && lines[1]["kernel"].is_null());
-    assert_eq!(lines[1]["reason"], "missing in this version: op softmax");
+    assert_eq!(lines[1]["reason"], "missing in this version: gradients (dout)");
     assert!(lines[2]["pass"] == false && lines[2]["reason"].as_str().unwrap().contains("cannot be read"));
 }
 
 /// What needs no adapter asks for none.
 #[test]
 fn check_needs_no_adapter_for_what_it_cannot_run() {
-    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("onnx_softmax_axis_0")]);
-    assert!(code == 1 && out.contains("op softmax"), "{out}");
+    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("backward_softcap")]);
+    assert!(code == 1 && out.contains("gradients"), "{out}");
 }
 
 #[test]

@@ -4,6 +4,9 @@
 //! Needs Node.js and a folder in which `npm install webgpu` has run, named by `WGPU_ATTENTION_TINT`; without it the test says that it was
 //! left out.
 
+#[path = "operations/sources.rs"]
+mod operations;
+
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
@@ -106,7 +109,8 @@ fn user_code(limits: &wgpu_attention::wgpu::Limits) -> String {
 
 #[test]
 fn every_shader_compiles_in_tint() {
-    let sources = sources();
+    let mut sources = sources();
+    sources.extend(operations::sources());
     assert!(sources.len() > 100, "{} shaders", sources.len());
     let Some(node_folder) = std::env::var_os("WGPU_ATTENTION_TINT") else {
         // Past libtest's capture.

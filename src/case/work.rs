@@ -2,7 +2,7 @@
 
 use super::array::Array;
 use super::error::CaseError;
-use super::header::{Header, Op};
+use super::header::Header;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
@@ -40,15 +40,11 @@ pub struct Work {
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
-pub(super) fn missing(header: &Header, arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
-    [
-        (header.op == Op::Softmax, "op softmax"),
-        (header.op == Op::LogSoftmax, "op log_softmax"),
-        (arrays.contains_key("dout"), "gradients (dout)"),
-    ]
-    .into_iter()
-    .filter_map(|(needed, name)| needed.then_some(name))
-    .collect()
+pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
+    [(arrays.contains_key("dout"), "gradients (dout)")]
+        .into_iter()
+        .filter_map(|(needed, name)| needed.then_some(name))
+        .collect()
 }
 
 impl Work {

@@ -198,6 +198,13 @@ impl Plan {
         &self.reason
     }
 
+    /// The same plan for another reason.
+    #[cfg(feature = "measure")]
+    pub(crate) fn because(mut self, reason: String) -> Self {
+        self.reason = reason;
+        self
+    }
+
     /// The compiled variant that is used.
     pub fn key(&self) -> &PipelineKey {
         &self.key

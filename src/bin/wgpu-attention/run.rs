@@ -1,6 +1,6 @@
 //! `run`: attention of tensors in files.
 
-mod flags;
+pub(crate) mod flags;
 mod inputs;
 mod options;
 mod results;

@@ -391,7 +391,12 @@ fn run_takes_the_other_options() {
     let (_, case) = files.path("case.safetensors");
     let (_, sigmoid) = files.path("sigmoid.safetensors");
     let (_, dropped) = files.path("dropped.safetensors");
-    let runs: [(&[&str], &[&str]); 9] = [
+    let runs: [(&[&str], &[&str]); 11] = [
+        (&["--qk-norm", "l2", "--scale", "1", "--scores", "raw", "-o", &out], &["qk_norm/l2", "30 raw"]),
+        (
+            &["--qk-norm", "rms=0.1", "--q-gain", "1,-2,0.5,1", "--k-gain=-1,1,2,0.5", "--save-case", &case],
+            &["qk_norm/rms", "gains/shared"],
+        ),
         (&["--temperature-per-row", &dense.rows, "--length-scale", "yarn=4"], &["temperature/row"]),
         (&["--length-scale", "ssmax=0.4,1", "--align", "top-left"], &["ssmax"]),
         (&["--length-scale", "logn=2", "--causal", "--scores", "probs", "-o", &out], &["log-n", "30 probs"]),
@@ -460,6 +465,9 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--alibi=1"], &["alibi_slopes has 1", "2"]);
     wrong(&["--length-scale", "ssmax=1"], &["ssmax has 1", "2"]);
     wrong(&["--length-scale", "logn=1"], &["train_len is 1", "at least 2"]);
+    wrong(&["--qk-norm", "l2=1e-30"], &["qk_norm eps", "1e-18"]);
+    wrong(&["--qk-norm", "l2", "--q-gain", "1,2", "--k-gain", "1,2,3,4"], &["q_gain has 2", "8"]);
+    wrong(&["--q-gain", "1", "--k-gain", "1"], &["--qk-norm"]);
     wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
     wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);

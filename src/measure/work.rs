@@ -313,6 +313,8 @@ struct Made {
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
     ssmax: Option<Vec<f32>>,
+    q_gain: Option<Vec<f32>>,
+    k_gain: Option<Vec<f32>>,
     dropout: Option<[u32; 2]>,
 }
 
@@ -327,6 +329,7 @@ impl Made {
             _ => problem.view(Tensor::Mask)?.extent(),
         };
         let offset = Alignment::BottomRight.offset(s.seq_q, s.seq_k).unwrap_or(0);
+        let gain = |n: usize| problem.gain_counts().map(|counts| vec![1.0; counts[n] as usize]);
         Ok(Made {
             q: numbers(1, Tensor::Q)?,
             k: numbers(2, Tensor::K)?,
@@ -344,6 +347,8 @@ impl Made {
             alibi_slopes: problem.alibi.then(|| alibi_slopes(s.q_heads)),
             sinks: (problem.sink == Sink::PerHead).then(|| vec![0.0; heads]),
             ssmax: (problem.length_scale == LengthScale::Ssmax).then(|| vec![0.2; heads]),
+            q_gain: gain(0),
+            k_gain: gain(1),
             dropout: problem.dropout.map(|_| [1, 2]),
         })
     }
@@ -364,6 +369,8 @@ impl Made {
                 alibi_slopes: self.alibi_slopes.as_deref(),
                 sinks: self.sinks.as_deref(),
                 ssmax: self.ssmax.as_deref(),
+                q_gain: self.q_gain.as_deref(),
+                k_gain: self.k_gain.as_deref(),
                 dropout: self.dropout,
                 // User code has no float64 twin here, so that a problem with it is refused.
                 user: None,

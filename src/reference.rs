@@ -56,7 +56,7 @@ pub struct Bounded {
 pub struct Truth {
     /// In `Problem::out_layout`; places that a strided layout leaves out are 0.
     pub out: Vec<Bounded>,
-    /// (batch, q_heads, seq_q), natural logarithm.
+    /// (batch, q_heads, seq_q), of packed sequences (q_heads, total_q), as the other statistics; natural logarithm.
     pub lse: Vec<Bounded>,
     /// (batch, q_heads, seq_q), nats.
     pub entropy: Vec<Bounded>,
@@ -114,8 +114,9 @@ impl<'a> Cpu<'a> {
     /// Refuses a row that the problem does not have.
     fn check_row(&self, row: [u32; 3]) -> Result<()> {
         let s = &self.problem.shape;
+        let rows = if row[0] < s.batch { self.sequences().queries(row[0]) } else { 0 };
         for (field, at, size) in
-            [("batch", row[0], s.batch), ("head", row[1], s.q_heads), ("row", row[2], s.seq_q)]
+            [("batch", row[0], s.batch), ("head", row[1], s.q_heads), ("row", row[2], rows)]
         {
             if at >= size {
                 return Err(Error::value(field, at, "within the problem's shape"));
@@ -136,7 +137,8 @@ fn growth(n: f64) -> f64 {
     n.min(6.0 * n.sqrt())
 }
 
-/// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see.
+/// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see. As many as its batch
+/// has keys: seq_k, or the length of a packed sequence.
 ///
 /// # Errors
 /// What [`Inputs::check`] finds, and [`Error::Value`] for a row that does not exist.
@@ -215,10 +217,16 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
         problem.view(Tensor::V)?,
         problem.view(Tensor::Out)?,
     ];
-    let mut truth = Truth { out: vec![Bounded::default(); views[3].extent() as usize], ..Truth::default() };
+    let none = vec![Bounded::default(); problem.rows() as usize];
+    let mut truth = Truth {
+        out: vec![Bounded::default(); views[3].extent() as usize],
+        lse: none.clone(),
+        entropy: none.clone(),
+        row_max: none,
+    };
     for b in 0..s.batch {
         for h in 0..s.q_heads {
-            for i in 0..s.seq_q {
+            for i in 0..cpu.sequences().queries(b) {
                 row(&cpu, &views, [b, h, i], &mut truth);
             }
         }
@@ -277,6 +285,8 @@ impl Weights {
 fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &mut Truth) {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
+    let sequences = cpu.sequences();
+    let at = sequences.row_number([b, h, i]);
     let scores = cpu.scores(q, k, [b, h, i]);
     let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
     // A row beyond q_len has no softmax, and so no sink in it.
@@ -284,12 +294,11 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
-        truth.lse.push(sink.map_or(minus_infinity, |sink| Bounded {
+        truth.lse[at] = sink.map_or(minus_infinity, |sink| Bounded {
             value: sink,
             bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
-        }));
-        truth.entropy.push(Bounded::default());
-        truth.row_max.push(minus_infinity);
+        });
+        truth.row_max[at] = minus_infinity;
         return;
     }
     let Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums } = Weights::new(&seen, sink);
@@ -299,7 +308,7 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     for d in 0..s.head_dim_v {
         let (mut value, mut size, mut bound) = (0.0, 0.0, 0.0);
         for ((&(j, _), &p), &e) in seen.iter().zip(&p).zip(&errors) {
-            let x = p * f64::from(v_type.round(inputs.v[v.index([b, h / s.group(), j, d]) as usize]));
+            let x = p * f64::from(v_type.round(inputs.v[sequences.in_k(v, [b, h / s.group(), j, d])]));
             value += x;
             size += x.abs();
             bound += x.abs() * (e + mean_error);
@@ -308,17 +317,17 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
             value = value.clamp(-65504.0, 65504.0);
         }
         let bound = (bound + 2.0 * sums * size) * compound + storing_rel * value.abs() + storing_abs + TINY;
-        truth.out[out.index([b, h, i, d]) as usize] = Bounded { value, bound };
+        truth.out[sequences.in_q(out, [b, h, i, d])] = Bounded { value, bound };
     }
 
-    truth.lse.push(Bounded {
+    truth.lse[at] = Bounded {
         value: lse,
         bound: mean_error * compound
             + sums
             + LOG2_NEAR_1
             + EPS * (6.0 * lse.abs() + 6.0 * max.abs() + 6.0 * sum.ln().abs())
             + TINY,
-    });
+    };
     let entropy: f64 = p.iter().map(|&p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
     // dH/ds_j = -p_j (ln p_j + H); and the two sums of which H is made.
     let sensitivity: f64 = p
@@ -327,7 +336,7 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
         .map(|(&p, e)| if p > 0.0 { p * (p.ln().abs() + entropy) * e } else { 0.0 })
         .sum();
     let spread: f64 = p.iter().zip(&seen).map(|(p, (_, s))| p * (max - s.score)).sum();
-    truth.entropy.push(Bounded {
+    truth.entropy[at] = Bounded {
         value: entropy,
         bound: sensitivity * compound
             + sums * (1.0 + entropy + 2.0 * spread)
@@ -336,10 +345,10 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
             // The maximum itself is rounded, and x of every other key with it.
             + mean_error.min(1.0) * spread
             + TINY,
-    });
+    };
     // Off by no more than the largest key is, or by what another may come out above it.
     let score_error = seen.iter().fold(0.0f64, |m, (_, s)| m.max(s.score + s.error - key_max));
     let below = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(key_max - s.score + s.error));
     let score_error = score_error.max(below);
-    truth.row_max.push(Bounded { value: key_max, bound: score_error + 4.0 * EPS * key_max.abs() + TINY });
+    truth.row_max[at] = Bounded { value: key_max, bound: score_error + 4.0 * EPS * key_max.abs() + TINY };
 }

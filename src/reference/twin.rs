@@ -31,18 +31,20 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     };
     let s = &problem.shape;
     let out_view = problem.view(Tensor::Out)?;
+    let sequences = cpu.sequences();
+    let rows = vec![0.0; problem.rows() as usize];
     let mut outputs = Outputs {
         out: vec![0.0; out_view.extent() as usize],
-        lse: problem.stats.lse.then(Vec::new),
-        entropy: problem.stats.entropy.then(Vec::new),
-        row_max: problem.stats.row_max.then(Vec::new),
+        lse: problem.stats.lse.then(|| rows.clone()),
+        entropy: problem.stats.entropy.then(|| rows.clone()),
+        row_max: problem.stats.row_max.then(|| rows.clone()),
     };
     for b in 0..s.batch {
         for h in 0..s.q_heads {
-            for i in 0..s.seq_q {
+            for i in 0..sequences.queries(b) {
                 let (o, [lse, entropy, row_max]) = row(&cpu, tiles, [b, h, i])?;
                 for (d, x) in (0..).zip(o) {
-                    outputs.out[out_view.index([b, h, i, d]) as usize] = x;
+                    outputs.out[sequences.in_q(&out_view, [b, h, i, d])] = x;
                 }
                 for (list, x) in [
                     (&mut outputs.lse, lse),
@@ -50,7 +52,7 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
                     (&mut outputs.row_max, row_max),
                 ] {
                     if let Some(list) = list {
-                        list.push(x);
+                        list[sequences.row_number([b, h, i])] = x;
                     }
                 }
             }
@@ -62,6 +64,7 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
 fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
+    let sequences = cpu.sequences();
     if !cpu.is_row(b, i) {
         return Ok((vec![0.0; s.head_dim_v as usize], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
     }
@@ -74,8 +77,9 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         Some(cap) => exact / f64::from(cap),
     } as f32;
     let [q_type, k_type, v_type, out_type] = problem.dtypes;
-    let q_row: Vec<f32> =
-        (0..s.head_dim_qk).map(|d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]) * factor).collect();
+    let q_row: Vec<f32> = (0..s.head_dim_qk)
+        .map(|d| q_type.round(inputs.q[sequences.in_q(&q, [b, h, i, d])]) * factor)
+        .collect();
 
     let lanes = tiles.key_lanes();
     let mut m = NOTHING;
@@ -84,8 +88,9 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let mut u = vec![0.0f32; lanes as usize];
     let mut o = vec![0.0f32; s.head_dim_v as usize];
     let mut tile = 0;
-    while tile < s.seq_k {
-        let keys = tile..(tile + tiles.keys()).min(s.seq_k);
+    let seq_k = sequences.keys(b);
+    while tile < seq_k {
+        let keys = tile..(tile + tiles.keys()).min(seq_k);
         let scores: Vec<f32> = keys
             .clone()
             .map(|j| {
@@ -94,7 +99,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 }
                 let products = |(first, dims): (usize, &[f32])| {
                     (first as u32..).zip(dims).fold(0.0f32, |sum, (d, &q)| {
-                        q.mul_add(k_type.round(inputs.k[k.index([b, kv_head, j, d]) as usize]), sum)
+                        q.mul_add(k_type.round(inputs.k[sequences.in_k(&k, [b, kv_head, j, d])]), sum)
                     })
                 };
                 let chunk = 4 * tiles.dim_chunk as usize;
@@ -121,7 +126,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             l[lane] += p;
             u[lane] += p * (score - m).max(FLOOR);
             for (d, o) in (0..).zip(&mut o) {
-                *o = p.mul_add(v_type.round(inputs.v[v.index([b, kv_head, j, d]) as usize]), *o);
+                *o = p.mul_add(v_type.round(inputs.v[sequences.in_k(&v, [b, kv_head, j, d])]), *o);
             }
         }
         tile += tiles.keys();

@@ -14,6 +14,7 @@ mod leaks;
 mod length_scales;
 mod lengths;
 mod one_shot;
+mod packed;
 mod scores;
 mod shapes;
 mod sharpness;

@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "all",
     "no score option",
     "grouped heads",
@@ -37,6 +37,7 @@ const NAMES: [&str; 23] = [
     "window",
     "window, first keys kept",
     "offset per batch",
+    "packed",
     "q_len",
     "kv_len",
     "mask",
@@ -63,6 +64,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("length scale", p.length_scale != LengthScale::None),
         ("causal", p.causal),
         ("window", p.window.is_some()),
+        ("packed", p.packed_q.is_some() || p.packed_k.is_some()),
         ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),

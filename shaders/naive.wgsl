@@ -72,7 +72,7 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         let s = scores[first + j];
         var p = 0.0;
         if (s != NOTHING) {
-            p = exp2(s - m);
+            p = weight_of(vec4<f32>(s - m)).x;
             u += p * max(s - m, FLOOR);
         }
         l += p;

@@ -54,8 +54,8 @@ struct Params {
     max_distance: i32,
     keep_first: u32,
 
-    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential. With a soft cap c it is
-    // scale / temperature / c, and softcap is c * log2(e).
+    // scale / temperature * log2(e): the factor on q that makes exp2 the softmax's exponential. With a soft cap, which is in natural
+    // units, it is scale / temperature / softcap.
     factor: f32,
     softcap: f32,
 

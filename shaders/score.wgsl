@@ -1,4 +1,4 @@
-// From q.k to what the softmax sees, in units of log2. The twin of src/score.rs.
+// From q.k to what the softmax sees, in the unit of scores. The twin of src/score.rs.
 //
 //   s = mod(cap(q.k * factor)) + bias - slope * |position - j|,   NOTHING where the row does not see the key
 //
@@ -6,6 +6,19 @@
 
 const LOG2_E = 1.4426950408889634;
 const LN_2 = 0.6931471805599453;
+
+// The unit of scores. Normally it is log2, because exp2 is what the hardware has: the factor of a row, which q is multiplied by anyway,
+// brings the scores there, and a weight is 2^(s - m) with no multiplication of its own. A soft cap comes between factor and
+// score, and pushes scores up to the cap, where f32 knows them to some 2^-24 of the cap: natural units are 1.44 times smaller, so
+// that weights are that much more exact, for a multiplication at each of them.
+//   UNIT      how much of the unit a natural unit is: log2(e), or 1 with a soft cap
+//   LOG2_UNIT how much of the unit a log2 is: 1, or ln(2) with a soft cap
+// Both come with the header. Conversions back divide these constants by one another, so that what is 1 is exactly 1.
+
+// 2^x for a difference of two scores.
+fn weight_of(difference: vec4<f32>) -> vec4<f32> {
+    return exp2(difference * (LOG2_E / UNIT));
+}
 
 // Bias and sinks beyond this are cut off, so that a "very negative" finite number, as some programs use for -inf, cannot overflow.
 const MAX_BIAS = 1.0e38;
@@ -28,13 +41,13 @@ fn finish_scores(products: vec4<f32>, seq: Sequence, h: u32, i: u32, j: u32) -> 
     }
     if (SCORE_MOD) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            let score = user_score_mod(s[r] * LN_2, params.first_batch + seq.b, params.first_head + h,
+            let score = user_score_mod(s[r] * (LN_2 / LOG2_UNIT), params.first_batch + seq.b, params.first_head + h,
                 params.first_row + min(i + r, params.rows - 1u), j);
-            s[r] = clamp(score, -MAX_BIAS, MAX_BIAS) * LOG2_E;
+            s[r] = clamp(score, -MAX_BIAS, MAX_BIAS) * UNIT;
         }
     }
     if (ALIBI) {
-        let slope = table_f32(params.alibi_slopes + params.first_head + h) * LOG2_E;
+        let slope = table_f32(params.alibi_slopes + params.first_head + h) * UNIT;
         let position = vec4<i32>(i32(i) + seq.offset) + vec4<i32>(0, 1, 2, 3);
         s -= slope * vec4<f32>(abs(position - vec4<i32>(i32(j))));
     }
@@ -42,7 +55,7 @@ fn finish_scores(products: vec4<f32>, seq: Sequence, h: u32, i: u32, j: u32) -> 
         for (var r = 0u; r < 4u; r++) { // unroll
             let bits = load_bias(row_start(params.bias, seq.b, h, min(i + r, params.rows - 1u)) + j * params.bias_key);
             // By its bits, because a compiler may assume that no float is infinite.
-            s[r] = select(s[r] + clamp(bitcast<f32>(bits), -MAX_BIAS, MAX_BIAS) * LOG2_E, NOTHING, bits == 0xff800000u);
+            s[r] = select(s[r] + clamp(bitcast<f32>(bits), -MAX_BIAS, MAX_BIAS) * UNIT, NOTHING, bits == 0xff800000u);
         }
     }
     return s;

@@ -1,6 +1,7 @@
 // The online softmax: what is kept of a row while its keys go by.
 //
-// With scores s in units of log2 (s = score * log2 e) and over the keys seen so far,
+// With scores s in their unit (log2 unless score.wgsl says otherwise: 2^x stands for weight_of(x)) and over the keys
+// seen so far,
 //   m = max s
 //   l = sum 2^(s - m)
 //   u = sum 2^(s - m) (s - m)         (only for the entropy)
@@ -15,8 +16,8 @@
 
 const NOTHING = -3.0e38;
 
-// 2^x is 0 in f32 from here down, and differences are cut off there, so that sums of them stay finite. (NOTHING less a maximum above
-// 4e37 is beyond f32; where that is -inf, as on all hardware known, it is cut off too.)
+// Weights are 0 in f32 from here down, in either unit, and differences are cut off there, so that sums of them stay finite.
+// (NOTHING less a maximum above 4e37 is beyond f32; where that is -inf, as on all hardware known, it is cut off too.)
 const FLOOR = -1000.0;
 
 // Everything here is four rows at a time, one in each component.
@@ -37,7 +38,7 @@ fn shift(state: State, m: vec4<f32>) -> vec4<f32> {
 
 // The sums of a state in terms of a new maximum, by = shift(state, m).
 fn rebase(state: State, m: vec4<f32>, by: vec4<f32>) -> State {
-    let alpha = exp2(by);
+    let alpha = weight_of(by);
     var u = state.u;
     if (ENTROPY) {
         u = alpha * (u + state.l * by);
@@ -47,7 +48,7 @@ fn rebase(state: State, m: vec4<f32>, by: vec4<f32>) -> State {
 
 // 2^(s - m) for scores at least one of which is no key at all or not seen.
 fn weight_masked(s: vec4<f32>, m: vec4<f32>) -> vec4<f32> {
-    return select(exp2(s - m), vec4<f32>(0.0), s == vec4<f32>(NOTHING));
+    return select(weight_of(s - m), vec4<f32>(0.0), s == vec4<f32>(NOTHING));
 }
 
 // The term that a key of weight p adds to u.
@@ -69,11 +70,11 @@ fn totals(state: State, h: u32) -> Totals {
     if (SINK) {
         var sink = 0.0;
         if (SINK_PER_HEAD) {
-            sink = clamp(table_f32(params.sinks + params.first_head + h), -MAX_BIAS, MAX_BIAS) * LOG2_E;
+            sink = clamp(table_f32(params.sinks + params.first_head + h), -MAX_BIAS, MAX_BIAS) * UNIT;
         }
         let m = max(state.m, vec4<f32>(sink));
         let keys = rebase(state, m, shift(state, m));
-        return Totals(m, keys.l + exp2(max(sink - m, vec4<f32>(FLOOR))), keys.l, keys.u);
+        return Totals(m, keys.l + weight_of(max(sink - m, vec4<f32>(FLOOR))), keys.l, keys.u);
     }
     return Totals(state.m, state.l, state.l, state.u);
 }
@@ -88,7 +89,7 @@ fn of_valid_rows(totals: Totals, valid: vec4<bool>) -> Totals {
 fn normaliser(state: State, totals: Totals) -> vec4<f32> {
     let inverse = select(1.0 / totals.l, vec4<f32>(0.0), totals.l == vec4<f32>(0.0));
     if (SINK) {
-        return inverse * exp2(shift(state, totals.m));
+        return inverse * weight_of(shift(state, totals.m));
     }
     return inverse;
 }

@@ -57,18 +57,18 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let out_group = (lane / OUT_COLUMNS) * OUT_ROW_GROUPS;
 
     var state = empty_state();
-    var o: array<vec4<f32>, OUT_REGISTERS>;
+    var o = array<vec4<f32>, OUT_REGISTERS>();
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
         // ---- scores
-        var s: array<vec4<f32>, KEYS_PER_THREAD>;
+        var s = array<vec4<f32>, KEYS_PER_THREAD>();
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
             stage_q(seq, h, first_row, chunk * DIM_CHUNK, lane);
             stage_k(seq, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
             workgroupBarrier();
             // A sum of its own for each chunk: rounding errors grow with the length of a sum, so that the sum of a few short
             // ones is closer to the truth than one long one.
-            var part: array<vec4<f32>, KEYS_PER_THREAD>;
+            var part = array<vec4<f32>, KEYS_PER_THREAD>();
             for (var d = 0u; d < DIM_CHUNK; d++) {
                 let q_at = 4u * d * ROW_GROUPS + row_group;
                 let q0 = pool[q_at];
@@ -77,10 +77,16 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 let q3 = pool[q_at + 3u * ROW_GROUPS];
                 for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                     let k = pool[K_STAGE + (c * KEY_LANES + key_lane) * K_STRIDE + d];
-                    part[c] = fma(q0, vec4<f32>(k.x), part[c]);
-                    part[c] = fma(q1, vec4<f32>(k.y), part[c]);
-                    part[c] = fma(q2, vec4<f32>(k.z), part[c]);
-                    part[c] = fma(q3, vec4<f32>(k.w), part[c]);
+                    if (SOFTCAP) {
+                        // Scores near a cap are large, and so are their partial sums: four products are summed before they
+                        // meet them.
+                        part[c] += fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), q0 * k.x)));
+                    } else {
+                        part[c] = fma(q0, vec4<f32>(k.x), part[c]);
+                        part[c] = fma(q1, vec4<f32>(k.y), part[c]);
+                        part[c] = fma(q2, vec4<f32>(k.z), part[c]);
+                        part[c] = fma(q3, vec4<f32>(k.w), part[c]);
+                    }
                 }
             }
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
@@ -121,7 +127,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             if (boundary) {
                 p = weight_masked(s[c], m);
             } else {
-                p = exp2(s[c] - m);
+                p = weight_of(s[c] - m);
             }
             state.l += p;
             if (ENTROPY) {
@@ -130,7 +136,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             pool[(c * KEY_LANES + key_lane) * ROW_GROUPS + row_group] = p;
         }
         if (key_lane == 0u) {
-            row_scale[row_group] = exp2(by);
+            row_scale[row_group] = weight_of(by);
         }
         workgroupBarrier();
 
@@ -268,7 +274,7 @@ fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
     for (var at = lane; at < ROW_GROUPS * DIM_CHUNK; at += THREADS) {
         let d = at % DIM_CHUNK;
         let row_group = at / DIM_CHUNK;
-        var rows: array<vec4<f32>, 4>;
+        var rows = array<vec4<f32>, 4>();
         for (var r = 0u; r < 4u; r++) { // unroll
             let i = first_row + 4u * row_group + r;
             if (i < seq.rows && first_dim + d < QK_DIM4) {

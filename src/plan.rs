@@ -144,7 +144,7 @@ impl Plan {
             max_distance: max.unwrap_or(i32::MAX),
             keep_first: problem.window.map_or(0, |w| w.keep_first),
             factor: problem.kernel_factor(),
-            softcap: problem.softcap_log2(),
+            softcap: problem.softcap.unwrap_or(0.0),
             lse: section(stats.lse, 0),
             entropy: section(stats.entropy, stats.lse.into()),
             row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),

@@ -305,7 +305,7 @@ impl Problem {
         self.temperature.check()?;
         self.length_scale.check()?;
         if let Some(cap) = self.softcap
-            && !(cap.is_finite() && cap > 0.0 && self.softcap_log2().is_finite())
+            && !(cap > 0.0 && (cap * core::f32::consts::LOG2_E).is_finite())
         {
             return Err(Error::value("softcap", cap, "above 0 and finite when multiplied by log2(e)"));
         }
@@ -371,11 +371,6 @@ impl Problem {
             None => (self.factor() * core::f64::consts::LOG2_E) as f32,
             Some(cap) => (self.factor() / f64::from(cap)) as f32,
         }
-    }
-
-    /// The soft cap in units of log2.
-    pub(crate) fn softcap_log2(&self) -> f32 {
-        self.softcap.map_or(0.0, |cap| (f64::from(cap) * core::f64::consts::LOG2_E) as f32)
     }
 
     /// Whether anything counts from a row's position.

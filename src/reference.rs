@@ -13,6 +13,7 @@
 //! ```text
 //! d_j = eps g(D + 8) sum_d |f q_d k_d|      the dot product and the factor f on q
 //!     + 2 eps (3 + 2 |x_j|) + eps |x_j|     exp2 of x_j = (s_j - m) log2 e, as Vulkan allows it: 3 + 2|x| ulp
+//!                                           (3 eps |x_j| with a soft cap, where scores are in natural units)
 //!     + 2 eps (3 T + 2 |x_j|)               rescaling at up to T new maxima, none below s_j
 //! ```
 //!
@@ -185,7 +186,7 @@ pub fn scores_at(
     let mut probs = vec![Bounded::default(); scores.len()];
     let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
     if !seen.is_empty() {
-        let w = Weights::new(&seen, cpu.sink(row[1]));
+        let w = Weights::new(problem, &seen, cpu.sink(row[1]));
         for ((&(j, _), &p), &e) in seen.iter().zip(&w.p).zip(&w.errors) {
             let bound = p * ((e + w.mean_error) * w.compound + 2.0 * w.sums) + TINY;
             probs[j as usize] = Bounded { value: p, bound };
@@ -255,7 +256,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(seen: &[(u32, Score)], sink: Option<f64>) -> Self {
+    fn new(problem: &Problem, seen: &[(u32, Score)], sink: Option<f64>) -> Self {
         let key_max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
         let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
         let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
@@ -266,10 +267,12 @@ impl Weights {
         // Relative error of each weight, as the module's head says.
         let n = seen.len() as f64;
         let log2_e = core::f64::consts::LOG2_E;
+        // The difference is rounded; in natural units log2(e) and the product with it are too.
+        let roundings = if problem.softcap.is_some() { 3.0 } else { 1.0 };
         let error = |score: Score| {
             let x = (max - score.score) * log2_e;
             let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * x);
-            score.error + 2.0 * EPS * (3.0 + 2.0 * x) + EPS * x + rescaling
+            score.error + 2.0 * EPS * (3.0 + 2.0 * x) + roundings * EPS * x + rescaling
         };
         let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
         let sink_error = sink.map_or(0.0, |score| {
@@ -301,7 +304,8 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
         truth.row_max[at] = minus_infinity;
         return;
     }
-    let Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums } = Weights::new(&seen, sink);
+    let Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums } =
+        Weights::new(problem, &seen, sink);
 
     let [_, _, v_type, out_type] = problem.dtypes;
     let (storing_rel, storing_abs) = out_type.rounding();

@@ -134,9 +134,10 @@ impl Attention {
         let submission = queue.submit([encoder.finish()]);
         let mut scores = DType::F32.decode(&target.map(self.context(), submission)?.read().await?);
         if stage != ScoreStage::Probs {
-            // From units of log2, and from the finite number that stands for "not seen".
+            // From the unit of scores, and from the finite number that stands for "not seen".
+            let natural = if plan.key().softcap { 1.0 } else { core::f32::consts::LN_2 };
             for s in &mut scores {
-                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * core::f32::consts::LN_2 };
+                *s = if *s < -2.9e38 { f32::NEG_INFINITY } else { *s * natural };
             }
         }
         Ok(scores)

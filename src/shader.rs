@@ -13,6 +13,7 @@ use crate::mask::MaskFormat;
 use crate::score::Sink;
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
+use core::f64::consts::{LN_2, LOG2_E};
 use std::fmt::Write;
 use unroll::Constants;
 
@@ -73,7 +74,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("ROW_MAX", key.stats.row_max),
     ];
 
-    let mut text = format!("// {key}\n");
+    // The unit of scores, see score.wgsl.
+    let (unit, log2_unit) = if key.softcap { (1.0, LN_2) } else { (LOG2_E, 1.0) };
+
+    let mut text = format!("// {key}\nconst UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};\n");
     for (name, value) in &numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }

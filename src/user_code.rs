@@ -124,8 +124,8 @@ impl UserCode {
                 )));
             }
         }
-        let renamed = rename(which, text);
-        // Renaming keeps the meaning; where it did not (a member with the name of a function), say so now.
+        let renamed = rename(which, &with_initial_values(text));
+        // Both keep the meaning; where they did not (a member with the name of a function), say so now.
         parse(which, &renamed)
             .map_err(|e| refuse(format!("a name at module scope is also the name of a member ({e})")))?;
         Ok(UserCode { text: renamed.into() })
@@ -174,6 +174,38 @@ fn is_too_deep(text: &str) -> bool {
         }
         operators > MAX_OPERATORS || elses > MAX_ELSE
     })
+}
+
+/// Writes WGSL's initial value, zero, out where a `var` has none. Browsers made from Chromium forget it on Vulkan: there such a
+/// variable in a loop keeps its value from one round to the next.
+#[cfg(feature = "user-code")]
+fn with_initial_values(text: &str) -> String {
+    let tokens = tokens(text);
+    let mut out = String::with_capacity(text.len() + 64);
+    // Of the declaration that is being copied: its type, once there was a colon.
+    let mut declaration: Option<Option<String>> = None;
+    let mut depth = 0i32;
+    for token in tokens {
+        match (token, &mut declaration) {
+            ("var", _) => (declaration, depth) = (Some(None), 0),
+            (";", Some(Some(of_type))) => {
+                out.push_str(" = ");
+                out.push_str(of_type);
+                out.push_str("()");
+                declaration = None;
+            }
+            (";", _) => declaration = None,
+            ("=", Some(_)) if depth == 0 => declaration = None,
+            (":", Some(of_type @ None)) => *of_type = Some(String::new()),
+            (_, Some(Some(of_type))) if !is_space(token) => {
+                depth += i32::from(token == "(") - i32::from(token == ")");
+                of_type.push_str(token);
+            }
+            _ => {}
+        }
+        out.push_str(token);
+    }
+    out
 }
 
 /// Gives everything that a text declares at module scope a prefix: `user_` the function that the kernel calls, and
@@ -302,6 +334,24 @@ mod tests {
             assert!(code.text().contains(expected), "{expected} is not in\n{}", code.text());
         }
         assert!(code.text().contains("let tile"));
+    }
+
+    #[test]
+    fn variables_get_the_initial_value_that_they_have() {
+        let text = format!(
+            "{HEAD} {{\n    for (var n: u32; n < 3u; n++) {{\n        var /* a */ sum: array<vec2<f32>, 3> // b\n;\n        \
+             var other: f32 = 1.0; var third = 2u;\n        if (sum[n].x > other + f32(third)) {{ return false; }}\n    }}\n    \
+             var<function> last: bool;\n    return last;\n}}"
+        );
+        let code = UserCode::mask_mod(&text).unwrap();
+        for expected in [
+            "for (var n: u32 = u32(); n < 3u",
+            "// b\n = array<vec2<f32>,3>();",
+            "var other: f32 = 1.0; var third = 2u;",
+            "var<function> last: bool = bool();",
+        ] {
+            assert!(code.text().contains(expected), "{expected} is not in\n{}", code.text());
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@ use super::{Cpu, Mods};
 use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
 use crate::plan::{Plan, Tiles};
+use crate::problem::Problem;
 use crate::score::Sink;
 use crate::tensor::Tensor;
-use core::f32::consts::LOG2_E;
+use core::f32::consts::{LN_2, LOG2_E};
 
 const NOTHING: f32 = -3.0e38;
 const FLOOR: f32 = -1000.0;
@@ -81,6 +82,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         .map(|d| q_type.round(inputs.q[sequences.in_q(&q, [b, h, i, d])]) * factor)
         .collect();
 
+    let unit = Unit::of(problem);
     let lanes = tiles.key_lanes();
     let mut m = NOTHING;
     // Each thread of a row keeps sums of its own until the end.
@@ -97,20 +99,25 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 if !cpu.visible([b, h, i, j]) {
                     return NOTHING;
                 }
-                let products = |(first, dims): (usize, &[f32])| {
-                    (first as u32..).zip(dims).fold(0.0f32, |sum, (d, &q)| {
-                        q.mul_add(k_type.round(inputs.k[sequences.in_k(&k, [b, kv_head, j, d])]), sum)
-                    })
+                let key = |d| k_type.round(inputs.k[sequences.in_k(&k, [b, kv_head, j, d as u32])]);
+                // Sums of their own of each chunk, and of each four numbers with a soft cap.
+                let sum_of = |first: usize, dims: &[f32], from: f32| {
+                    (first..).zip(dims).fold(from, |sum, (d, &q)| q.mul_add(key(d), sum))
                 };
                 let chunk = 4 * tiles.dim_chunk as usize;
-                let chunks = q_row.chunks(chunk).enumerate().map(|(n, dims)| (n * chunk, dims));
-                let product = chunks.map(products).sum();
-                finish_score(cpu, product, [b, h, i, j])
+                let product = (0..).step_by(chunk).zip(q_row.chunks(chunk)).map(|(first, dims)| {
+                    if problem.softcap.is_none() {
+                        return sum_of(first, dims, 0.0);
+                    }
+                    (first..).step_by(4).zip(dims.chunks(4)).map(|(d, four)| sum_of(d, four, 0.0)).sum()
+                });
+                let product: f32 = product.sum();
+                finish_score(cpu, unit, product, [b, h, i, j])
             })
             .collect();
         let new = scores.iter().copied().fold(m, f32::max);
         let by = (m - new).max(FLOOR);
-        let alpha = by.exp2();
+        let alpha = unit.weight(by);
         for (l, u) in l.iter_mut().zip(&mut u) {
             *u = alpha * (*u + *l * by);
             *l *= alpha;
@@ -121,7 +128,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             if score == NOTHING {
                 continue;
             }
-            let p = (score - m).exp2();
+            let p = unit.weight(score - m);
             let lane = ((j - tile) % lanes) as usize;
             l[lane] += p;
             u[lane] += p * (score - m).max(FLOOR);
@@ -138,44 +145,69 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         Sink::None => NOTHING,
         Sink::Zero => 0.0,
         Sink::PerHead => {
-            inputs.tables.sinks.unwrap_or_default()[h as usize].clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E
+            inputs.tables.sinks.unwrap_or_default()[h as usize].clamp(-MAX_BIAS, MAX_BIAS) * unit.natural
         }
     };
     let key_max = m;
     let m = key_max.max(sink);
     let by = (key_max - m).max(FLOOR);
-    let alpha = by.exp2();
+    let alpha = unit.weight(by);
     let u = alpha * (u + l * by);
     let keys = alpha * l;
-    let l = if problem.sink == Sink::None { keys } else { keys + (sink - m).max(FLOOR).exp2() };
+    let l = if problem.sink == Sink::None { keys } else { keys + unit.weight((sink - m).max(FLOOR)) };
     if l == 0.0 {
         return Ok((vec![0.0; o.len()], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
     }
     let inverse = 1.0 / l * alpha;
     o.iter_mut().for_each(|o| *o = out_type.round(*o * inverse));
-    let ln_2 = core::f32::consts::LN_2;
-    let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { key_max * ln_2 };
-    Ok((o, [(m + l.log2()) * ln_2, ((keys * l.log2() - u) / l * ln_2).max(0.0), row_max]))
+    let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { unit.to_natural(key_max) };
+    let log_l = l.log2() * unit.log2;
+    Ok((o, [unit.to_natural(m + log_l), unit.to_natural((keys * log_l - u) / l).max(0.0), row_max]))
+}
+
+/// The unit of scores, as in `shaders/score.wgsl`: log2, or natural units with a soft cap.
+#[derive(Clone, Copy)]
+struct Unit {
+    /// How much of it a natural unit is.
+    natural: f32,
+    /// How much of it a log2 is.
+    log2: f32,
+}
+
+impl Unit {
+    fn of(problem: &Problem) -> Self {
+        match problem.softcap {
+            None => Unit { natural: LOG2_E, log2: 1.0 },
+            Some(_) => Unit { natural: 1.0, log2: LN_2 },
+        }
+    }
+
+    fn weight(self, difference: f32) -> f32 {
+        (difference * (LOG2_E / self.natural)).exp2()
+    }
+
+    fn to_natural(self, score: f32) -> f32 {
+        score * (LN_2 / self.log2)
+    }
 }
 
 /// As `finish_scores` of `shaders/score.wgsl`, for a pair that is visible.
-fn finish_score(cpu: &Cpu<'_>, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
+fn finish_score(cpu: &Cpu<'_>, unit: Unit, product: f32, [b, h, i, j]: [u32; 4]) -> f32 {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let mut s = product;
-    if problem.softcap.is_some() {
+    if let Some(cap) = problem.softcap {
         let e = (-2.0 * LOG2_E * product.abs()).exp2();
         let z = product * product;
         let series = product
             + product * z * (-1.0 / 3.0 + z * (2.0 / 15.0 + z * (-17.0 / 315.0 + z * (62.0 / 2835.0))));
-        let cap = problem.softcap_log2();
         s = if z < 0.0625 { cap * series } else { product.signum() * (cap - cap * (2.0 * e / (1.0 + e))) };
     }
     if let Some(slopes) = inputs.tables.alibi_slopes {
         let distance = (cpu.position(b, i) - i64::from(j)).abs();
-        s -= slopes[h as usize] * LOG2_E * distance as f32;
+        s -= slopes[h as usize] * unit.natural * distance as f32;
     }
     if problem.bias.is_some() {
-        s += (cpu.bias([b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * LOG2_E;
+        s += (cpu.bias([b, h, i, j]) as f32).clamp(-MAX_BIAS, MAX_BIAS) * unit.natural;
     }
     s
 }

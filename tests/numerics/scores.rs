@@ -4,7 +4,7 @@ use crate::common::{Case, assert_same_bits, check, check_all, run, shape};
 use crate::gpu;
 use wgpu_attention::{
     Alignment, Broadcast, DType, Error, Inputs, Kernel, Layout, LengthScale, MaskFormat, PlanOptions,
-    Problem, Scale, ScoreStage, Sink, Stats, Temperature, Window, alibi_slopes, reference,
+    Problem, Scale, ScoreStage, Sink, Stats, Temperature, Tensor, Window, alibi_slopes, reference,
 };
 
 fn problem(numbers: [u32; 7]) -> Problem {
@@ -79,6 +79,44 @@ fn caps_of_every_size() {
         assert!(compared.max_abs < 1e-5, "{compared:?}");
         approx::assert_abs_diff_eq!(got.row_max.unwrap()[0], 50.0, epsilon = 1e-4);
     }
+}
+
+/// Scores near their cap are large, and what f32 knows of them decides how well weights are known. Rounding exact scores to f32, in
+/// natural units and with all else in float64, is the least that can be lost; dot product, cap and weights lose as much each, so that
+/// all together it is about twice as much (lavapipe: 2.1 times; in units of log2, with long sums, it was 2.5).
+#[test]
+fn scores_near_their_cap_keep_their_precision() {
+    let gpu = gpu!();
+    let problem = Problem::new(shape([1, 4, 2, 50, 50, 64, 64])).softcap(30.0).causal(Alignment::BottomRight);
+    let cases: Vec<Case> = (0..3)
+        .map(|seed| {
+            let mut case = Case::new(problem.clone(), seed).vacuous_above(1e-2);
+            case.q.iter_mut().chain(&mut case.k).for_each(|x| *x *= 4.0);
+            check_all(gpu, &case);
+            case
+        })
+        .collect();
+    let rms = |errors: Vec<f64>| (errors.iter().map(|x| x * x).sum::<f64>() / errors.len() as f64).sqrt();
+    let truths: Vec<f64> =
+        cases.iter().flat_map(|case| case.truth().out.into_iter().map(|x| x.value)).collect();
+    let rounded =
+        cases.iter().flat_map(|case| (0..200).flat_map(|row| rounded_scores(case, row / 50, row % 50)));
+    let least = rms(rounded.zip(&truths).map(|(x, want)| x - want).collect());
+    for kernel in Kernel::ALL {
+        let got = cases.iter().flat_map(|case| run(gpu, case, &PlanOptions::kernel(kernel)).out);
+        let got = rms(got.zip(&truths).map(|(x, want)| f64::from(x) - want).collect());
+        assert!(got < 2.4 * least, "{kernel}: {got:e} where rounded scores alone give {least:e}");
+    }
+}
+
+/// A row of out in float64 from scores in f32.
+fn rounded_scores(case: &Case, h: u32, i: u32) -> Vec<f64> {
+    let scores = reference::scores(&case.problem, &case.inputs(), [0, h, i]).unwrap();
+    let weights: Vec<f64> = scores.iter().map(|s| s.map_or(0.0, |s| f64::from(s as f32).exp())).collect();
+    let sum: f64 = weights.iter().sum();
+    let v = case.problem.view(Tensor::V).unwrap();
+    let value = |j: u32, d| f64::from(case.v[v.index([0, h / 2, j, d]) as usize]);
+    (0..64).map(|d| (0..).zip(&weights).map(|(j, w)| w / sum * value(j, d)).sum()).collect()
 }
 
 // ---- sinks --------------------------------------------------------------------------------------------------

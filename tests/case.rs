@@ -364,7 +364,9 @@ fn a_problem_survives_the_round_trip() {
         (plain.clone().causal(Alignment::BottomRightValid).with_q_len(), inputs.q_len(&[2, 0])),
         // The same numbers as sequences of 3, 3 and 0 queries on 4, 5 and 1 keys.
         (
-            Problem { shape: Shape { batch: 3, seq_q: 3, seq_k: 5, ..shape }, ..plain.clone() }
+            Problem::new(Shape { batch: 3, ..shape })
+                .with_lse()
+                .with_entropy()
                 .packed(6, 10)
                 .causal(Alignment::BottomRight)
                 .layout(Layout::Bshd),

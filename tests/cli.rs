@@ -337,9 +337,18 @@ fn run_packed_sequences() {
     assert_eq!(tensors.tensor("lse").unwrap().shape(), [1, 2, 3]);
     assert_eq!(Case::read(&case_path).unwrap().work().unwrap().problem().packed_k, Some(5));
     assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    fails(
+        &files.run(&["--cu-seqlens-q", "0,4,3", "--cu-seqlens-k", "0,2,5"]),
+        2,
+        &["cu_seqlens_q is 3 at 2"],
+    );
     fails(&["run", &case, "--cu-seqlens-q", "0,3"], 2, &["case file", "--cu-seqlens-q"]);
     fails(&files.run(&["--cu-seqlens-q", "0,1,3"]), 2, &["the batch of k", "2"]);
-    fails(&files.run(&["--cu-seqlens-q", "0,1", "--cu-seqlens-k", "0,5"]), 2, &["cu_seqlens_q is 1 at 1"]);
+    fails(
+        &files.run(&["--cu-seqlens-q", "0,1", "--cu-seqlens-k", "0,5"]),
+        2,
+        &["--cu-seqlens-q ends at 1", "3 rows"],
+    );
     let scores = ["--cu-seqlens-q", "0,3", "--cu-seqlens-k", "0,5", "-o", &out, "--scores", "raw"];
     fails(&files.run(&scores), 2, &["--scores", "packed"]);
 }

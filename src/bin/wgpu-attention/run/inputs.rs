@@ -157,6 +157,10 @@ fn unpacked(name: &str, batch: u32, rows: u32, starts: Option<&[u32]>) -> Result
             "{name} has a batch of {batch}, but packed sequences are one batch"
         )));
     }
+    let end = starts.last().copied().unwrap_or_default();
+    if end != rows {
+        return Err(Fail::usage(format!("--cu-seqlens-{name} ends at {end}, but {name} has {rows} rows")));
+    }
     let longest = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
     // As many as the command line holds.
     Ok((starts.len().saturating_sub(1) as u32, longest.unwrap_or(0)))

@@ -83,11 +83,11 @@ pub(super) fn problem(seed: u64) -> Problem {
         head_dim_qk,
         head_dim_v,
     };
-    // Packed sequences have any length up to the longest.
+    // One of the packed sequences is as long as the longest, the others have any length up to it.
     let total = |longest: u32, options: &mut Rng, sizes: &mut Rng| {
         options
             .chance(0.15)
-            .then(|| (0..shape.batch).map(|_| sizes.range(0, longest.into()) as u32).sum::<u32>().max(1))
+            .then(|| longest + (1..shape.batch).map(|_| sizes.range(0, longest.into()) as u32).sum::<u32>())
     };
     let totals = [total(shape.seq_q, &mut options, &mut sizes), total(shape.seq_k, &mut options, &mut sizes)];
     let mut problem = Problem::new(shape).layout(options.pick([Layout::Bhsd, Layout::Bhsd, Layout::Bshd]));
@@ -226,13 +226,14 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     Ok(work)
 }
 
-/// Starts of packed sequences of lengths as they come, which add up.
+/// Starts of packed sequences of lengths as they come, which add up. The first is the longest.
 fn starts(rng: &mut Rng, total: u32, batch: u32, longest: u32) -> Vec<u32> {
     let (mut starts, mut last) = (vec![0], 0);
     for others in (0..batch).rev() {
         let left = total - last;
-        let least = left.saturating_sub(others * longest);
-        last += rng.range(least.into(), left.min(longest).into()) as u32;
+        let most = left.min(longest);
+        let least = if last == 0 { most } else { left.saturating_sub(others * longest) };
+        last += rng.range(least.into(), most.into()) as u32;
         starts.push(last);
     }
     starts

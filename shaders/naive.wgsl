@@ -49,7 +49,7 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     scores[number] = s;
 }
 
-// p = 2^(s - m) / l for a whole row.
+// The weights of a whole row, divided by what they are divided by, with those that are dropped at 0.
 @compute @workgroup_size(THREADS)
 fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = group_number(group, params.groups_x_softmax) * THREADS + lane;
@@ -66,26 +66,29 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
     for (var j = 0u; j < params.seq_k; j++) {
         m = max(m, scores[first + j]);
     }
-    var l = 0.0;
-    var u = 0.0;
+    let level = vec4<f32>(row_level(seq, at.i).x);
+    var state = empty_state();
+    state.m = vec4<f32>(m);
     for (var j = 0u; j < params.seq_k; j++) {
-        let s = scores[first + j];
-        var p = 0.0;
-        if (s != NOTHING) {
-            p = weight_of(vec4<f32>(s - m)).x;
-            u += p * max(s - m, FLOOR);
+        let s = vec4<f32>(scores[first + j]);
+        let p = weight_masked(s, state.m, level);
+        state.l += p;
+        if (ENTROPY) {
+            state.u += entropy_term(s, state.m, p);
         }
-        l += p;
-        scores[first + j] = p;
+        scores[first + j] = p.x;
     }
-    let state = State(vec4<f32>(m), vec4<f32>(l), vec4<f32>(u));
     var row_totals = totals(state, at.h);
     if (Q_LEN) {
         row_totals = of_valid_rows(row_totals, vec4<bool>(at.i < seq.rows));
     }
     let scale = normaliser(state, row_totals).x;
     for (var j = 0u; j < params.seq_k; j++) {
-        scores[first + j] *= scale;
+        var p = scores[first + j] * scale;
+        if (DROPOUT) {
+            p = select(vec4<f32>(0.0), vec4<f32>(p), dropout_keeps(seq.b, at.h, at.i, j))[(params.first_row + at.i) % 4u];
+        }
+        scores[first + j] = p;
     }
     store_stats(row_number(seq, at.h, at.i), row_totals, state.m, 0u);
 }

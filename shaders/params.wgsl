@@ -74,6 +74,14 @@ struct Params {
     ssmax: u32,
     user: u32,
     user_params: u32,
+    dropout: u32,
+
+    // Of 65536 draws those that keep a weight, and what is kept is multiplied by.
+    dropout_kept: u32,
+    dropout_scale: f32,
+
+    // Added to the scores of sigmoid attention, in natural units.
+    sigmoid_bias: f32,
 
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,

@@ -46,14 +46,9 @@ fn rebase(state: State, m: vec4<f32>, by: vec4<f32>) -> State {
     return State(m, alpha * state.l, u);
 }
 
-// 2^(s - m) for scores at least one of which is no key at all or not seen.
-fn weight_masked(s: vec4<f32>, m: vec4<f32>) -> vec4<f32> {
-    return select(weight_of(s - m), vec4<f32>(0.0), s == vec4<f32>(NOTHING));
-}
-
-// The term that a key of weight p adds to u.
-fn entropy_term(s: vec4<f32>, m: vec4<f32>, p: vec4<f32>) -> vec4<f32> {
-    return p * max(s - m, vec4<f32>(FLOOR));
+// The weight (see weights_*.wgsl) for scores at least one of which is no key at all or not seen.
+fn weight_masked(s: vec4<f32>, m: vec4<f32>, level: vec4<f32>) -> vec4<f32> {
+    return select(weight(s, m, level), vec4<f32>(0.0), s == vec4<f32>(NOTHING));
 }
 
 // A row's sums when all keys have gone by, in terms of one maximum m. l is the denominator, keys the part of it that is not
@@ -65,8 +60,11 @@ struct Totals {
     u: vec4<f32>,
 }
 
-// Adds the sink, a logit that belongs to no key: it takes its share of the denominator and brings no value.
+// Weights that are divided by nothing are divided by 1. Adds the sink, a logit that belongs to no key: it takes its share of the denominator and brings no value.
 fn totals(state: State, h: u32) -> Totals {
+    if (!NORMALISED) {
+        return Totals(state.m, vec4<f32>(1.0), vec4<f32>(1.0), state.u);
+    }
     if (SINK) {
         var sink = 0.0;
         if (SINK_PER_HEAD) {
@@ -87,9 +85,13 @@ fn of_valid_rows(totals: Totals, valid: vec4<bool>) -> Totals {
 // What a row of o is multiplied by at the end, where o is in terms of the state's maximum. A row that saw no key has o = 0, and
 // is left so.
 fn normaliser(state: State, totals: Totals) -> vec4<f32> {
-    let inverse = select(1.0 / totals.l, vec4<f32>(0.0), totals.l == vec4<f32>(0.0));
+    var factor = select(1.0 / totals.l, vec4<f32>(0.0), totals.l == vec4<f32>(0.0));
     if (SINK) {
-        return inverse * weight_of(shift(state, totals.m));
+        factor *= weight_of(shift(state, totals.m));
     }
-    return inverse;
+    if (DROPOUT) {
+        // What is kept stands for what is dropped.
+        factor *= params.dropout_scale;
+    }
+    return factor;
 }

@@ -56,6 +56,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let column = lane % OUT_COLUMNS;
     let out_group = (lane / OUT_COLUMNS) * OUT_ROW_GROUPS;
 
+    let level = row_level(seq, first_row + 4u * row_group);
     var state = empty_state();
     var o = array<vec4<f32>, OUT_REGISTERS>();
 
@@ -112,40 +113,49 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             }
         }
         var m = state.m;
-        for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
-            m = max(m, s[c]);
+        if (ONLINE || ROW_MAX) {
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                m = max(m, s[c]);
+            }
         }
-        partial[lane] = m;
-        workgroupBarrier();
-        for (var other = 0u; other < KEY_LANES; other++) {
-            m = max(m, partial[row_group * KEY_LANES + other]);
+        if (ONLINE) {
+            partial[lane] = m;
+            workgroupBarrier();
+            m = row_max(row_group, m);
+            let by = shift(state, m);
+            state = rebase(state, m, by);
+            if (key_lane == 0u) {
+                row_scale[row_group] = weight_of(by);
+            }
         }
-        let by = shift(state, m);
-        state = rebase(state, m, by);
+        state.m = m;
         for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
             var p = vec4<f32>(0.0);
             if (boundary) {
-                p = weight_masked(s[c], m);
+                p = weight_masked(s[c], m, level);
             } else {
-                p = weight_of(s[c] - m);
+                p = weight(s[c], m, level);
             }
             state.l += p;
             if (ENTROPY) {
                 state.u += entropy_term(s[c], m, p);
             }
+            if (DROPOUT) {
+                let j = tile + c * KEY_LANES + key_lane;
+                p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, first_row + 4u * row_group, j));
+            }
             pool[(c * KEY_LANES + key_lane) * ROW_GROUPS + row_group] = p;
-        }
-        if (key_lane == 0u) {
-            row_scale[row_group] = weight_of(by);
         }
         workgroupBarrier();
 
         // ---- output
-        for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
-            let alpha = row_scale[out_group + g];
-            for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                for (var r = 0u; r < 4u; r++) { // unroll
-                    o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+        if (ONLINE) {
+            for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
+                let alpha = row_scale[out_group + g];
+                for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
+                    for (var r = 0u; r < 4u; r++) { // unroll
+                        o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] *= alpha[r];
+                    }
                 }
             }
         }
@@ -192,14 +202,22 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     }
 
     // ---- the sums of all threads of a row
-    partial[lane] = state.l;
-    workgroupBarrier();
-    state.l = row_sum(row_group);
+    if (NORMALISED) {
+        partial[lane] = state.l;
+        workgroupBarrier();
+        state.l = row_sum(row_group);
+    }
     if (ENTROPY) {
         workgroupBarrier();
         partial[lane] = state.u;
         workgroupBarrier();
         state.u = row_sum(row_group);
+    }
+    if (ROW_MAX && !ONLINE) {
+        workgroupBarrier();
+        partial[lane] = state.m;
+        workgroupBarrier();
+        state.m = row_max(row_group, state.m);
     }
     if (key_lane == 0u) {
         var row_totals = totals(state, h);
@@ -261,6 +279,15 @@ fn row_sum(row_group: u32) -> vec4<f32> {
         sum += partial[row_group * KEY_LANES + other];
     }
     return sum;
+}
+
+// The largest of m and what the threads of a row group left in partial.
+fn row_max(row_group: u32, m: vec4<f32>) -> vec4<f32> {
+    var largest = m;
+    for (var other = 0u; other < KEY_LANES; other++) {
+        largest = max(largest, partial[row_group * KEY_LANES + other]);
+    }
+    return largest;
 }
 
 // Whether a column of a block of v's columns exists. Blocks and threads are rounded up.

@@ -93,8 +93,9 @@ impl Attention {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::LimitExceeded`] for a plan made for a device that has more than this one; [`Error::Driver`] where the driver
-    /// refuses the shader; [`Error::OutOfMemory`] or [`Error::DeviceLost`] where there is no buffer to be had.
+    /// [`LimitExceeded`](crate::Error::LimitExceeded) for a plan made for a device that has more than this one;
+    /// [`Driver`](crate::Error::Driver) where the driver refuses the shader; [`OutOfMemory`](crate::Error::OutOfMemory) or
+    /// [`DeviceLost`](crate::Error::DeviceLost) where there is no buffer to be had.
     pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         plan.fits(self.caps())?;
         let pipelines = self.pipelines(plan.key()).await?;

@@ -18,11 +18,13 @@ mod check;
 mod error;
 mod header;
 mod rules;
+mod softmax;
 mod work;
 
 pub use check::{Failure, Report};
 pub use error::CaseError;
 pub use header::{Op, Tolerance};
+pub use softmax::SoftmaxWork;
 pub use work::Work;
 
 use crate::dtype::DType;
@@ -49,6 +51,7 @@ pub struct Case {
     shape: Option<Shape>,
     missing: Vec<&'static str>,
     work: Option<Work>,
+    softmax: Option<SoftmaxWork>,
 }
 
 impl PartialEq for Case {
@@ -90,12 +93,16 @@ impl Case {
                 None
             }
         };
-        let missing = work::missing(&header, &arrays);
+        let missing = work::missing(&arrays);
         let work = match shape {
             Some(shape) if missing.is_empty() => Some(Work::new(&header, &arrays, shape)?),
             _ => None,
         };
-        Ok(Case { header, arrays, shape, missing, work })
+        let softmax = match header.op {
+            Op::Softmax | Op::LogSoftmax => Some(SoftmaxWork::new(&header, &arrays)?),
+            Op::Attention => None,
+        };
+        Ok(Case { header, arrays, shape, missing, work, softmax })
     }
 
     /// Makes a case of a problem and the outputs that it should have (for the right ones see
@@ -136,6 +143,8 @@ impl Case {
         let default_or_tensor = [Alignment::default(), Alignment::PerBatch].contains(&problem.alignment);
         header.causal_offset = (!default_or_tensor).then_some(problem.alignment);
         header.window = problem.window;
+        header.normalizer = problem.normalizer;
+        header.dropout = problem.dropout.zip(inputs.tables.dropout);
         header.softcap = problem.softcap.map(f64::from);
 
         let s = &problem.shape;
@@ -320,10 +329,15 @@ impl Case {
         &self.missing
     }
 
-    /// The problem with its inputs and expected outputs. `None` where something is [missing](Case::missing): a
-    /// problem without it would be another problem.
+    /// The attention problem with its inputs and expected outputs. `None` for another operation, and where something is
+    /// [missing](Case::missing): a problem without it would be another problem.
     pub fn work(&self) -> Option<&Work> {
         self.work.as_ref()
+    }
+
+    /// The softmax or log-softmax with its input and expected result. `None` for an attention.
+    pub fn softmax(&self) -> Option<&SoftmaxWork> {
+        self.softmax.as_ref()
     }
 
     fn shape_of(&self, tensor: &str) -> &[usize] {

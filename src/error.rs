@@ -50,6 +50,16 @@ pub enum Error {
         /// How to make use of it, or why there is none.
         hint: &'static str,
     },
+    /// Two options that make no sense together.
+    #[error("{option} does not go with {other}: {why}")]
+    Incompatible {
+        /// One of the two.
+        option: &'static str,
+        /// The other.
+        other: &'static str,
+        /// Why.
+        why: &'static str,
+    },
     /// A buffer, counted from the offset it is bound at, that is too small.
     #[error("buffer {field} has {available} bytes after its offset, but the plan needs {needed}")]
     BufferTooSmall {

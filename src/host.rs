@@ -84,6 +84,12 @@ impl<'a> Inputs<'a> {
         self
     }
 
+    /// With seed and offset of dropout.
+    pub fn dropout(mut self, seed: u32, offset: u32) -> Self {
+        self.tables.dropout = Some([seed, offset]);
+        self
+    }
+
     /// With the numbers that score_mod and mask_mod read, as many as [`Problem::user_params`] says; floats by their bits.
     pub fn user(mut self, numbers: &'a [u32]) -> Self {
         self.tables.user = Some(numbers);

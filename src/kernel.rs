@@ -167,6 +167,17 @@ pub enum LengthSource {
     Llama4,
 }
 
+/// What makes weights of scores, as far as generated code differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NormalizerSource {
+    /// Softmax.
+    Softmax,
+    /// Sigmoid with a number as its bias.
+    Sigmoid,
+    /// Sigmoid whose bias depends on how many keys a row sees.
+    SigmoidVisible,
+}
+
 /// One compiled variant: equal keys have equal shaders. Lengths, strides, scales, caps, offsets and the sizes of windows are not in
 /// it, so a growing cache or a moving temperature never compiles anything.
 ///
@@ -201,12 +212,16 @@ pub struct PipelineKey {
     pub bias: Option<DType>,
     /// ALiBi.
     pub alibi: bool,
+    /// What makes weights of scores.
+    pub normalizer: NormalizerSource,
     /// A sink.
     pub sink: Sink,
     /// q and out are packed, with starts from a table.
     pub packed_q: bool,
     /// k and v are packed, with starts from a table.
     pub packed_k: bool,
+    /// Dropout.
+    pub dropout: bool,
     /// Valid queries come from a table.
     pub q_len: bool,
     /// Valid keys come from a table.
@@ -237,6 +252,7 @@ impl PipelineKey {
             || self.sink == Sink::PerHead
             || self.length == LengthSource::Ssmax
             || self.user_params
+            || self.dropout
             || self.temperature != TemperatureSource::Number
     }
 }
@@ -269,8 +285,11 @@ impl fmt::Display for PipelineKey {
             (self.bias == Some(DType::F16), "bias/f16"),
             (self.bias == Some(DType::Bf16), "bias/bf16"),
             (self.alibi, "alibi"),
+            (self.normalizer == NormalizerSource::Sigmoid, "sigmoid"),
+            (self.normalizer == NormalizerSource::SigmoidVisible, "sigmoid/visible"),
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
+            (self.dropout, "dropout"),
             (self.q_len, "q_len"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),

@@ -26,8 +26,8 @@
 //! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
 //! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
 //! ([causal](Problem::causal), [window](Problem::window), valid [queries](Problem::with_q_len) and [keys](Problem::with_kv_len),
-//! [dense](Problem::mask), the
-//! [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`]. Scores have to fit f32:
+//! [dense](Problem::mask), the [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`], or another
+//! [`Normalizer`]; [dropout](Problem::dropout). Scores have to fit f32:
 //! |score| log2(e) below 3e38.
 //!
 //! Forward only: there are no gradients yet.
@@ -37,6 +37,8 @@
 //! [`Problem`] (what) → [`Plan`] (how, and why; pure Rust) → [`Attention::prepare`] (compiled once for each
 //! [`PipelineKey`]) → [`Prepared::bind`] (your buffers) → [`Bound::encode`] (into your encoder). Nothing is submitted, nothing waits. For
 //! host slices there is [`Attention::run`] and its blocking twin; for the scores themselves, [`Attention::scores`].
+//!
+//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`].
 //!
 //! All of these types are `Send + Sync` except in browsers. On OpenGL use one thread all the same: wgpu gives its context to one
 //! thread at a time, and gives up when another holds it for long.
@@ -94,6 +96,7 @@ mod caps;
 #[cfg(feature = "case")]
 pub mod case;
 mod context;
+mod dropout;
 mod dtype;
 mod error;
 pub mod headless;
@@ -102,9 +105,11 @@ mod kernel;
 mod layout;
 mod mask;
 mod memory;
+mod normalizer;
 mod plan;
 mod prepared;
 mod problem;
+mod program;
 pub mod random;
 mod readback;
 pub mod reference;
@@ -114,18 +119,23 @@ mod sequences;
 mod shader;
 mod shape;
 mod sharpness;
+pub mod softmax;
 mod tensor;
 mod user_code;
 
 pub use attention::Attention;
 pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
+pub use dropout::Dropout;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
-pub use kernel::{Access, Kernel, LengthSource, OffsetSource, PipelineKey, TemperatureSource};
+pub use kernel::{
+    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource,
+};
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
+pub use normalizer::{Normalizer, SigmoidBias};
 pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
@@ -134,6 +144,7 @@ pub use scores::ScoreStage;
 pub use sequences::Sequences;
 pub use shape::{MAX_SEQ, Shape, Stats};
 pub use sharpness::{LengthScale, Scale, Temperature};
+pub use softmax::Softmax;
 pub use tensor::Tensor;
 pub use user_code::UserCode;
 pub use wgpu;
@@ -145,10 +156,14 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../docs/masks.md")]
     mod masks {}
+    #[doc = include_str!("../docs/normalizers.md")]
+    mod normalizers {}
     #[doc = include_str!("../docs/scores.md")]
     mod scores {}
     #[doc = include_str!("../docs/sharpness.md")]
     mod sharpness {}
+    #[doc = include_str!("../docs/softmax.md")]
+    mod softmax {}
     #[doc = include_str!("../docs/storage.md")]
     mod storage {}
     #[cfg(feature = "user-code")]

@@ -1,9 +1,11 @@
 //! `Problem`: what is to be computed. Plain data, checked once.
 
+use crate::dropout::Dropout;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
+use crate::normalizer::Normalizer;
 use crate::score::{Broadcast, Sink};
 use crate::shape::{MAX_SEQ, Shape, Stats};
 use crate::sharpness::{LengthScale, Scale, Temperature};
@@ -73,8 +75,12 @@ pub struct Problem {
     pub bias: Option<(DType, Broadcast)>,
     /// Subtracts `slope |position - j|`, with slopes from the table `alibi_slopes` (q_heads).
     pub alibi: bool,
-    /// A logit in the denominator that belongs to no key.
+    /// What makes weights of scores. Default: the softmax.
+    pub normalizer: Normalizer,
+    /// A logit in the softmax's denominator that belongs to no key.
     pub sink: Sink,
+    /// Weights that are dropped at random, before they multiply v.
+    pub dropout: Option<Dropout>,
     /// The user's own function of the score, after the soft cap and before bias and masks.
     pub score_mod: Option<UserCode>,
     /// The user's own mask, combined with the others by AND.
@@ -109,7 +115,9 @@ impl Problem {
             softcap: None,
             bias: None,
             alibi: false,
+            normalizer: Normalizer::default(),
             sink: Sink::None,
+            dropout: None,
             score_mod: None,
             mask_mod: None,
             user_params: 0,
@@ -209,6 +217,19 @@ impl Problem {
         self
     }
 
+    /// What makes weights of scores in place of the softmax.
+    pub fn normalizer(mut self, normalizer: Normalizer) -> Self {
+        self.normalizer = normalizer;
+        self
+    }
+
+    /// Dropout: each weight is 0 with this probability (from 0, below 1) and divided by the rest otherwise. Which stay
+    /// follows from the table `dropout`, (2): seed and offset; see [`Dropout`].
+    pub fn dropout(mut self, rate: f32) -> Self {
+        self.dropout = Some(Dropout { rate });
+        self
+    }
+
     /// A sink in the softmax: a logit in the denominator that belongs to no key.
     pub fn sink(mut self, sink: Sink) -> Self {
         self.sink = sink;
@@ -298,7 +319,7 @@ impl Problem {
     ///
     /// # Errors
     /// [`Error::Value`] or [`Error::HeadsNotMultiple`], naming the field and the rule; [`Error::Unused`] for an alignment that
-    /// nothing counts from and for user parameters without user code.
+    /// nothing counts from and for user parameters without user code; [`Error::Incompatible`] for options that make no sense together.
     pub fn check(&self) -> Result<()> {
         self.shape.check()?;
         self.scale.check()?;
@@ -316,6 +337,7 @@ impl Problem {
                 "finite in f32 when multiplied by log2(e), or divided by the soft cap",
             ));
         }
+        self.check_weights()?;
         if self.user_params > 0 && self.score_mod.is_none() && self.mask_mod.is_none() {
             return Err(Error::Unused { field: "user_params", hint: "there is no score_mod or mask_mod" });
         }
@@ -349,6 +371,28 @@ impl Problem {
             let view = self.view(tensor)?;
             if tensor == Tensor::Out {
                 view.check_no_overlap()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules of what comes after the scores.
+    fn check_weights(&self) -> Result<()> {
+        self.normalizer.check()?;
+        if let Some(dropout) = &self.dropout {
+            dropout.check(&self.shape)?;
+        }
+        if !self.normalizer.is_softmax() {
+            let option = "sigmoid attention";
+            let no_sum = "its weights are not divided by a sum";
+            for (asked, other, why) in [
+                (self.sink != Sink::None, "a sink", "a sink is a term of the sum by which a softmax divides"),
+                (self.stats.lse, "lse", no_sum),
+                (self.stats.entropy, "entropy", "its weights do not sum to 1, and are no distribution"),
+            ] {
+                if asked {
+                    return Err(Error::Incompatible { option, other, why });
+                }
             }
         }
         Ok(())

@@ -21,6 +21,8 @@
 //! `sum_j p_j |v_j| (d_j + sum_i p_i d_i) + eps (2 g(n) + 12) sum_j p_j |v_j|`. The bounds of lse, entropy and row maximum follow
 //! in the same way; WGSL's log2 adds 2^-21 near 1.
 //!
+//! Other normalisers have their bounds in `reference/weights.rs`, each beside its formula.
+//!
 //! Score options add to d_j what their own operations round, a few eps of their terms: soft cap, user code (as fast as its
 //! twin grows around the score), bias, ALiBi, length scales. Inputs of 16 bits are rounded first, as a host call rounds them; storing
 //! out in 16 bits adds its rounding to the bound, and f16 saturates at +-65504.
@@ -37,11 +39,13 @@ use crate::tensor::Tensor;
 mod compare;
 mod score;
 mod twin;
+mod weights;
 
 pub use compare::{Comparison, compare};
 use score::Score;
 pub(crate) use score::{Cpu, dense_index, mask_keeps};
 pub use twin::twin;
+use weights::Weights;
 
 /// A float64 number and how far f32 may be from it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -52,7 +56,8 @@ pub struct Bounded {
     pub bound: f64,
 }
 
-/// The right answer. All statistics are there, whether asked for or not.
+/// The right answer. All statistics are there, whether asked for or not, except those that the problem's normaliser does not have: these are
+/// empty.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Truth {
     /// In `Problem::out_layout`; places that a strided layout leaves out are 0.
@@ -184,12 +189,11 @@ pub fn scores_at(
         return Ok(scores.into_iter().map(|s| s.map_or(hidden, rounded)).collect());
     }
     let mut probs = vec![Bounded::default(); scores.len()];
-    let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
+    let (keys, seen) = seen(&scores);
     if !seen.is_empty() {
-        let w = Weights::new(problem, &seen, cpu.sink(row[1]));
-        for ((&(j, _), &p), &e) in seen.iter().zip(&w.p).zip(&w.errors) {
-            let bound = p * ((e + w.mean_error) * w.compound + 2.0 * w.sums) + TINY;
-            probs[j as usize] = Bounded { value: p, bound };
+        let w = Weights::new(&cpu, row, &seen);
+        for ((&j, &p), &e) in keys.iter().zip(&w.p).zip(&w.errors) {
+            probs[j as usize] = Bounded { value: p, bound: e + 2.0 * w.sums * p + TINY };
         }
     }
     Ok(probs)
@@ -219,10 +223,11 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
         problem.view(Tensor::Out)?,
     ];
     let none = vec![Bounded::default(); problem.rows() as usize];
+    let of_softmax = if problem.normalizer.is_softmax() { none.clone() } else { Vec::new() };
     let mut truth = Truth {
         out: vec![Bounded::default(); views[3].extent() as usize],
-        lse: none.clone(),
-        entropy: none.clone(),
+        lse: of_softmax.clone(),
+        entropy: of_softmax,
         row_max: none,
     };
     for b in 0..s.batch {
@@ -235,124 +240,64 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
     Ok(truth)
 }
 
-/// The softmax of one row that sees a key, with how far its weights may be off.
-struct Weights {
-    /// Of the keys.
-    key_max: f64,
-    /// Of the keys and the sink.
-    max: f64,
-    /// Of exp(score - max).
-    sum: f64,
-    lse: f64,
-    p: Vec<f64>,
-    /// Relative, of each weight before it is divided by their sum.
-    errors: Vec<f64>,
-    /// Relative, of the sum.
-    mean_error: f64,
-    /// First-order terms hold while errors are small; beyond that they compound.
-    compound: f64,
-    /// Relative, of adding up.
-    sums: f64,
-}
-
-impl Weights {
-    fn new(problem: &Problem, seen: &[(u32, Score)], sink: Option<f64>) -> Self {
-        let key_max = seen.iter().fold(f64::NEG_INFINITY, |m, (_, s)| m.max(s.score));
-        let max = key_max.max(sink.unwrap_or(f64::NEG_INFINITY));
-        let sum: f64 = seen.iter().map(|(_, s)| s.score).chain(sink).map(|s| (s - max).exp()).sum();
-        let lse = max + sum.ln();
-        // Not exp(s - lse): next to a maximum of 1e38 the logarithm of the sum is lost.
-        let p: Vec<f64> = seen.iter().map(|(_, s)| (s.score - max).exp() / sum).collect();
-
-        // Relative error of each weight, as the module's head says.
-        let n = seen.len() as f64;
-        let log2_e = core::f64::consts::LOG2_E;
-        // The difference is rounded; in natural units log2(e) and the product with it are too.
-        let roundings = if problem.softcap.is_some() { 3.0 } else { 1.0 };
-        let error = |score: Score| {
-            let x = (max - score.score) * log2_e;
-            let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * x);
-            score.error + 2.0 * EPS * (3.0 + 2.0 * x) + roundings * EPS * x + rescaling
-        };
-        let errors: Vec<f64> = seen.iter().map(|&(_, s)| error(s)).collect();
-        let sink_error = sink.map_or(0.0, |score| {
-            (score - max).exp() / sum * error(Score { score, error: 2.0 * EPS * score.abs() })
-        });
-        let mean_error: f64 = p.iter().zip(&errors).map(|(p, e)| p * e).sum::<f64>() + sink_error;
-        let compound = errors.iter().zip(&p).fold(0.0f64, |m, (e, p)| m.max(e * p.min(1.0))).exp();
-        let sums = EPS * (growth(n + 8.0) + 6.0);
-        Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums }
-    }
-}
-
 fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &mut Truth) {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
     let sequences = cpu.sequences();
     let at = sequences.row_number([b, h, i]);
     let scores = cpu.scores(q, k, [b, h, i]);
-    let seen: Vec<(u32, Score)> = (0..).zip(&scores).filter_map(|(j, s)| Some((j, (*s)?))).collect();
-    // A row beyond q_len has no softmax, and so no sink in it.
-    let sink = cpu.sink(h).filter(|_| cpu.is_row(b, i));
+    let (keys, seen) = seen(&scores);
+    let is_softmax = problem.normalizer.is_softmax();
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
-        truth.lse[at] = sink.map_or(minus_infinity, |sink| Bounded {
-            value: sink,
-            bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
-        });
+        if is_softmax {
+            // A row beyond q_len has no softmax, and so no sink in it.
+            truth.lse[at] = cpu.sink(h).filter(|_| cpu.is_row(b, i)).map_or(minus_infinity, |sink| Bounded {
+                value: sink,
+                bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
+            });
+        }
         truth.row_max[at] = minus_infinity;
         return;
     }
-    let Weights { key_max, max, sum, lse, p, errors, mean_error, compound, sums } =
-        Weights::new(problem, &seen, sink);
+    let Weights { mut p, mut errors, sums, row_max, lse, entropy } = Weights::new(cpu, [b, h, i], &seen);
+    for (list, statistic) in
+        [(&mut truth.lse, lse), (&mut truth.entropy, entropy), (&mut truth.row_max, Some(row_max))]
+    {
+        if let Some(statistic) = statistic {
+            list[at] = statistic;
+        }
+    }
 
+    // What is dropped is dropped without error; the factor on the rest is rounded, and multiplied with.
+    let mut scaling = 0.0;
+    if let (Some(dropout), Some(seed)) = (problem.dropout, inputs.tables.dropout) {
+        scaling = 2.0 * EPS;
+        for ((&j, p), e) in keys.iter().zip(&mut p).zip(&mut errors) {
+            let factor = if dropout.keeps(s, seed, [b, h, i, j]) { 1.0 / dropout.keep() } else { 0.0 };
+            (*p, *e) = (*p * factor, *e * factor);
+        }
+    }
     let [_, _, v_type, out_type] = problem.dtypes;
     let (storing_rel, storing_abs) = out_type.rounding();
     for d in 0..s.head_dim_v {
         let (mut value, mut size, mut bound) = (0.0, 0.0, 0.0);
-        for ((&(j, _), &p), &e) in seen.iter().zip(&p).zip(&errors) {
-            let x = p * f64::from(v_type.round(inputs.v[sequences.in_k(v, [b, h / s.group(), j, d])]));
-            value += x;
-            size += x.abs();
-            bound += x.abs() * (e + mean_error);
+        for ((&j, &p), &e) in keys.iter().zip(&p).zip(&errors) {
+            let v = f64::from(v_type.round(inputs.v[sequences.in_k(v, [b, h / s.group(), j, d])]));
+            value += p * v;
+            size += (p * v).abs();
+            bound += e * v.abs();
         }
         if out_type == DType::F16 {
             value = value.clamp(-65504.0, 65504.0);
         }
-        let bound = (bound + 2.0 * sums * size) * compound + storing_rel * value.abs() + storing_abs + TINY;
+        let bound = bound + (2.0 * sums + scaling) * size + storing_rel * value.abs() + storing_abs + TINY;
         truth.out[sequences.in_q(out, [b, h, i, d])] = Bounded { value, bound };
     }
+}
 
-    truth.lse[at] = Bounded {
-        value: lse,
-        bound: mean_error * compound
-            + sums
-            + LOG2_NEAR_1
-            + EPS * (6.0 * lse.abs() + 6.0 * max.abs() + 6.0 * sum.ln().abs())
-            + TINY,
-    };
-    let entropy: f64 = p.iter().map(|&p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
-    // dH/ds_j = -p_j (ln p_j + H); and the two sums of which H is made.
-    let sensitivity: f64 = p
-        .iter()
-        .zip(&errors)
-        .map(|(&p, e)| if p > 0.0 { p * (p.ln().abs() + entropy) * e } else { 0.0 })
-        .sum();
-    let spread: f64 = p.iter().zip(&seen).map(|(p, (_, s))| p * (max - s.score)).sum();
-    truth.entropy[at] = Bounded {
-        value: entropy,
-        bound: sensitivity * compound
-            + sums * (1.0 + entropy + 2.0 * spread)
-            + LOG2_NEAR_1
-            + 6.0 * EPS * (sum.ln().abs() + spread)
-            // The maximum itself is rounded, and x of every other key with it.
-            + mean_error.min(1.0) * spread
-            + TINY,
-    };
-    // Off by no more than the largest key is, or by what another may come out above it.
-    let score_error = seen.iter().fold(0.0f64, |m, (_, s)| m.max(s.score + s.error - key_max));
-    let below = seen.iter().fold(f64::INFINITY, |m, (_, s)| m.min(key_max - s.score + s.error));
-    let score_error = score_error.max(below);
-    truth.row_max[at] = Bounded { value: key_max, bound: score_error + 4.0 * EPS * key_max.abs() + TINY };
+/// The keys that a row sees, and their scores.
+fn seen(scores: &[Option<Score>]) -> (Vec<u32>, Vec<Score>) {
+    (0..).zip(scores).filter_map(|(j, score)| Some((j, (*score)?))).unzip()
 }

@@ -10,6 +10,7 @@ use crate::host::Inputs;
 use crate::kernel::Kernel;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat};
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::plan::{PlanOptions, TableData};
 use crate::problem::Problem;
 use crate::readback;
@@ -31,7 +32,8 @@ pub enum ScoreStage {
     Capped,
     /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of.
     Biased,
-    /// After the softmax (and its sink): the attention weights, 0 where the row does not see the key.
+    /// After the softmax (and its sink) or another [`Normalizer`]: the attention weights, 0 where the row does not see the key. Before
+    /// dropout.
     Probs,
 }
 
@@ -197,6 +199,14 @@ impl<'a> Head<'a> {
         one.softcap = problem.softcap;
         one.alibi = problem.alibi;
         one.sink = problem.sink;
+        one.normalizer = match problem.normalizer {
+            // Of the whole problem's seq_k, which a packed sequence does not have.
+            Normalizer::Sigmoid { bias: SigmoidBias::MinusLogSeqK } => {
+                let bias = problem.normalizer.constant_bias(s.seq_k) as f32;
+                Normalizer::Sigmoid { bias: SigmoidBias::Value(bias) }
+            }
+            normalizer => normalizer,
+        };
         if problem.score_mod.is_some() || problem.mask_mod.is_some() {
             return Err(Error::KernelUnavailable {
                 kernel: Kernel::Naive.name(),
@@ -294,8 +304,8 @@ impl<'a> Head<'a> {
         if stage == ScoreStage::Raw {
             p.softcap = None;
         }
-        (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi, p.sink) =
-            (false, None, false, None, None, false, Sink::None);
+        (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi) = (false, None, false, None, None, false);
+        (p.sink, p.normalizer) = (Sink::None, Normalizer::Softmax);
         if !p.uses_positions() {
             p.alignment = Alignment::default();
         }

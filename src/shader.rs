@@ -6,9 +6,9 @@
 
 pub(crate) mod params;
 pub(crate) mod tensor;
-mod unroll;
+pub(crate) mod unroll;
 
-use crate::kernel::{Kernel, LengthSource, OffsetSource, PipelineKey, TemperatureSource};
+use crate::kernel::{Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource};
 use crate::mask::MaskFormat;
 use crate::score::Sink;
 use crate::tensor::Tensor;
@@ -66,6 +66,8 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("SINK_PER_HEAD", key.sink == Sink::PerHead),
         ("TEMPERATURE_PER_HEAD", key.temperature == TemperatureSource::PerHead),
         ("TEMPERATURE_PER_ROW", key.temperature == TemperatureSource::PerRow),
+        ("SIGMOID_VISIBLE", key.normalizer == NormalizerSource::SigmoidVisible),
+        ("DROPOUT", key.dropout),
         ("SSMAX", key.length == LengthSource::Ssmax),
         ("LOG_TRAIN_LEN", key.length == LengthSource::LogTrainLen),
         ("LLAMA4", key.length == LengthSource::Llama4),
@@ -126,6 +128,12 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         Some(MaskFormat::Bytes) => include_str!("../shaders/dense_mask_bytes.wgsl"),
         Some(MaskFormat::Bits) => include_str!("../shaders/dense_mask_bits.wgsl"),
     };
+    let weights = match key.normalizer {
+        NormalizerSource::Softmax => include_str!("../shaders/weights_softmax.wgsl"),
+        NormalizerSource::Sigmoid | NormalizerSource::SigmoidVisible => {
+            include_str!("../shaders/weights_sigmoid.wgsl")
+        }
+    };
     let mut modules = vec![
         include_str!("../shaders/params.wgsl"),
         include_str!("../shaders/index.wgsl"),
@@ -137,8 +145,14 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         include_str!("../shaders/user_params.wgsl"),
         include_str!("../shaders/sharpness.wgsl"),
         include_str!("../shaders/softmax.wgsl"),
+        weights,
         stats,
     ];
+    if key.dropout {
+        modules.extend([include_str!("../shaders/random.wgsl"), include_str!("../shaders/dropout.wgsl")]);
+    } else {
+        modules.push(include_str!("../shaders/no_dropout.wgsl"));
+    }
     match key.kernel {
         Kernel::Tiled => modules.extend([
             include_str!("../shaders/tiled.wgsl"),

@@ -170,6 +170,8 @@ fn unknown_options_are_usage_errors() {
         ("--align", "left", "top-left"),
         ("--softcap", "soft", "invalid float"),
         ("--sinks", "1,x", "zero"),
+        ("--normalizer", "hardmax", "sigmoid=seq-k"),
+        ("--dropout", "0.1", "RATE,SEED"),
         ("--length-scale", "linear=2", "ssmax=LIST"),
         ("--length-scale", "llama4=0.1", "llama4=COEF,FLOOR"),
         ("--dtype", "f64", "bf16"),
@@ -471,7 +473,9 @@ fn run_takes_the_other_options() {
     let half = npy(&at("half.npy"), "<f2", false, &[1, 1, 5, 4], &halves);
     let (_, out) = files.path("out.safetensors");
     let (_, case) = files.path("case.safetensors");
-    let runs: [(&[&str], &[&str]); 7] = [
+    let (_, sigmoid) = files.path("sigmoid.safetensors");
+    let (_, dropped) = files.path("dropped.safetensors");
+    let runs: [(&[&str], &[&str]); 9] = [
         (&["--temperature-per-row", &dense.rows, "--length-scale", "yarn=4"], &["temperature/row"]),
         (&["--length-scale", "ssmax=0.4,1", "--align", "top-left"], &["ssmax"]),
         (&["--length-scale", "logn=2", "--causal", "--scores", "probs", "-o", &out], &["log-n", "30 probs"]),
@@ -484,6 +488,21 @@ fn run_takes_the_other_options() {
             &["--dtype", "bf16", "--alibi=0.3,0.1", "--scores", "capped", "-o", &out],
             &["bf16,bf16,bf16->f32", "30 capped"],
         ),
+        (
+            &[
+                "--normalizer",
+                "sigmoid=seq-k",
+                "--row-max",
+                "--scores",
+                "probs",
+                "-o",
+                &out,
+                "--save-case",
+                &sigmoid,
+            ],
+            &["sigmoid", "30 probs"],
+        ),
+        (&["--dropout", "0.5,7,1", "--save-case", &dropped], &["dropout"]),
         (&["--window", "none,1", "--align", "0", "--scores", "raw", "-o", &out], &["window", "30 raw"]),
     ];
     for (flags, words) in runs {
@@ -493,7 +512,7 @@ fn run_takes_the_other_options() {
             assert!(report.contains(word), "{word}: {report}");
         }
     }
-    assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    assert!(succeeds(&["check", &case, &sigmoid, &dropped]).contains("3 of 3 passed"));
     assert!(succeeds(&["run", &case]).contains("f16,f16,f16->f16"));
     // Slopes from a file are those of the command line, and files of 16 bits are read as they are.
     let alibi = format!("--alibi={}", dense.slopes);
@@ -525,6 +544,8 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--alibi=1"], &["alibi_slopes has 1", "2"]);
     wrong(&["--length-scale", "ssmax=1"], &["ssmax has 1", "2"]);
     wrong(&["--length-scale", "logn=1"], &["train_len is 1", "at least 2"]);
+    wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
+    wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);
     wrong(&["--align", "1"], &["alignment", "does not use it"]);
     wrong(&["--align=1,2", "--window", "1,1"], &["causal_offset has 2", "1"]);
@@ -732,7 +753,7 @@ fn check_json_has_the_promised_fields() {
     if !adapter("check_json_has_the_promised_fields") {
         return;
     }
-    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("onnx_softmax_axis_0"));
+    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("backward_softcap"));
     let (out, err, code) = finish(&["check", "--json", &good, &missing, "nowhere.safetensors"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let lines: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -748,15 +769,15 @@ fn check_json_has_the_promised_fields() {
     assert_eq!((&lines[0]["name"], &lines[0]["kernel"]), (&"causal_top_left_5_12".into(), &"tiled".into()));
     assert!(lines[0]["pass"] == true && lines[0]["max_abs"].is_f64() && lines[0]["reason"].is_null());
     assert!(lines[1]["pass"] == false && lines[1]["kernel"].is_null());
-    assert_eq!(lines[1]["reason"], "missing in this version: op softmax");
+    assert_eq!(lines[1]["reason"], "missing in this version: gradients (dout)");
     assert!(lines[2]["pass"] == false && lines[2]["reason"].as_str().unwrap().contains("cannot be read"));
 }
 
 /// What needs no adapter asks for none.
 #[test]
 fn check_needs_no_adapter_for_what_it_cannot_run() {
-    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("onnx_softmax_axis_0")]);
-    assert!(code == 1 && out.contains("op softmax"), "{out}");
+    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("backward_softcap")]);
+    assert!(code == 1 && out.contains("gradients"), "{out}");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use common::{Rng, shape, value_error};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Error, Inputs, Kernel, Layout, LengthScale, MaskFormat,
-    Plan, PlanOptions, Problem, Scale, Sink, Slice, Stat, Stats, Strides, Table, TableData, Temperature,
-    Tensor, Tiles, Window, reference, wgpu,
+    AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Error, Inputs, Kernel, Layout, LengthScale,
+    MaskFormat, Normalizer, Plan, PlanOptions, Problem, Scale, SigmoidBias, Sink, Slice, Stat, Stats,
+    Strides, Table, TableData, Temperature, Tensor, Tiles, Window, reference, wgpu,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -674,6 +674,53 @@ fn rules_of_the_options() {
     assert!(matches!(error, Err(Error::Unused { field: "user_params", .. })), "{error:?}");
 }
 
+/// Dropout's seed is a table; its rate has a rule, and so have the places that its random numbers count.
+#[test]
+fn dropout_has_a_rate_and_a_seed() {
+    let good = plain([2, 4, 2, 8, 9, 8, 8]).dropout(0.25);
+    let tables = plan(&good, &Caps::webgpu_default()).tables().clone();
+    assert_eq!(tables.range(Table::Dropout), Some(0..8));
+    let data = TableData { dropout: Some([7, 9]), ..TableData::default() };
+    assert_eq!(tables.pack(&good, &data), Ok(vec![7, 9]));
+    let missing = tables.pack(&good, &TableData::default());
+    assert!(matches!(missing, Err(Error::Missing { field: "dropout (seed and offset)", .. })), "{missing:?}");
+    let unused = tables.pack(&plain([2, 4, 2, 8, 9, 8, 8]), &data);
+    assert!(matches!(unused, Err(Error::Unused { field: "dropout (seed and offset)", .. })), "{unused:?}");
+    for rate in [-0.1, 1.0, 1.5, 0.999_999, f32::NAN, f32::INFINITY] {
+        let (field, value) = value_error(good.clone().dropout(rate).check());
+        assert_eq!((field, value), ("dropout rate", rate.to_string()));
+    }
+    for rate in [0.0, 1e-9, 0.5, 1.0 - 1.0 / 65536.0] {
+        assert_eq!(good.clone().dropout(rate).check(), Ok(()));
+    }
+    let places = |seq_q| plain([1 << 14, 16, 16, seq_q, 1, 1, 1]).dropout(0.5).check();
+    assert_eq!(places(1 << 16), Ok(()));
+    assert_eq!(value_error(places((1 << 16) + 1)).0, "batch * q_heads * ceil(seq_q / 4)");
+}
+
+/// What has no meaning beside a sigmoid is refused by name.
+#[test]
+fn sigmoid_attention_has_no_sum() {
+    let sigmoid = |bias| plain([2, 4, 2, 8, 9, 8, 8]).normalizer(Normalizer::Sigmoid { bias });
+    let good = sigmoid(SigmoidBias::MinusLogSeqK);
+    assert_eq!(good.clone().with_row_max().dropout(0.1).check(), Ok(()));
+    let refused: [(Problem, &str); 4] = [
+        (good.clone().with_lse(), "lse"),
+        (good.clone().with_entropy(), "entropy"),
+        (good.clone().sink(Sink::Zero), "a sink"),
+        (good.clone().sink(Sink::PerHead), "a sink"),
+    ];
+    for (problem, named) in refused {
+        let error = problem.check();
+        let by_name = matches!(error, Err(Error::Incompatible { option: "sigmoid attention", other, .. }) if other == named);
+        assert!(by_name, "{error:?}");
+    }
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2e38] {
+        assert_eq!(value_error(sigmoid(SigmoidBias::Value(bad)).check()).0, "sigmoid bias");
+    }
+    assert_eq!(sigmoid(SigmoidBias::Value(-1e38)).check(), Ok(()));
+}
+
 /// Tables are asked for, and refused, each by its name and length; and their numbers have rules.
 #[test]
 fn tables_of_the_options() {
@@ -919,6 +966,12 @@ fn add_options(problem: &mut Problem, wild: u32, on: [bool; 3]) {
         problem.alibi = wild & 8 == 0;
         problem.softcap = (wild & 16 == 0).then_some(f32::from_bits(wild));
         problem.sink = [Sink::None, Sink::Zero, Sink::PerHead][pick(13, 3) as usize];
+        problem.normalizer = match wild % 7 {
+            0 => Normalizer::Sigmoid { bias: SigmoidBias::Value(f32::from_bits(wild)) },
+            1 => Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible },
+            _ => Normalizer::Softmax,
+        };
+        problem.dropout = (wild & 32 == 0).then_some(Dropout { rate: f32::from_bits(wild.rotate_left(9)) });
         problem.length_scale = match wild % 5 {
             0 => LengthScale::Ssmax,
             1 => LengthScale::LogTrainLen { train_len: wild >> 20 },

@@ -10,8 +10,9 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use std::collections::HashSet;
 use wgpu_attention::{
-    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, Layout, LengthScale, MaskFormat, Plan,
-    PlanOptions, Problem, Sink, Stats, Strides, Temperature, Tiles, Window,
+    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout, LengthScale,
+    MaskFormat, Normalizer, Plan, PlanOptions, Problem, SigmoidBias, Sink, Stats, Strides, Temperature,
+    Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -260,6 +261,14 @@ fn each_option() -> Vec<Problem> {
         for entropy in [false, true] {
             add(&|p| (p.sink, p.stats.entropy) = (sink, entropy));
         }
+    }
+    for bias in [SigmoidBias::MinusLogSeqK, SigmoidBias::MinusLogVisible] {
+        for row_max in [false, true] {
+            add(&|p| (p.normalizer, p.stats.row_max) = (Normalizer::Sigmoid { bias }, row_max));
+        }
+    }
+    for sink in [Sink::None, Sink::PerHead] {
+        add(&|p| (p.dropout, p.sink) = (Some(Dropout { rate: 0.1 }), sink));
     }
     for length in [
         LengthScale::Ssmax,

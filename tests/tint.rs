@@ -4,12 +4,15 @@
 //! Needs Node.js and a folder in which `npm install webgpu` has run, named by `WGPU_ATTENTION_TINT`; without it the test says that it was
 //! left out.
 
+#[path = "operations/sources.rs"]
+mod operations;
+
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, Plan, PlanOptions,
-    Problem, Shape, Sink, Stats, Temperature, Window,
+    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, Normalizer, Plan,
+    PlanOptions, Problem, Shape, SigmoidBias, Sink, Stats, Temperature, Window,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -62,6 +65,12 @@ fn problems() -> Vec<Problem> {
                     .causal(Alignment::BottomRight)
                     .with_q_len()
                     .with_kv_len(),
+                plain
+                    .clone()
+                    .with_row_max()
+                    .normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible })
+                    .dropout(0.1),
+                stats.clone().dropout(0.1).sink(Sink::Zero),
                 stats.bias(DType::F32, full).length_scale(LengthScale::Llama4 { coef: 0.1, floor: 8 }),
             ]);
         }
@@ -104,7 +113,8 @@ fn user_code(limits: &wgpu_attention::wgpu::Limits) -> String {
 
 #[test]
 fn every_shader_compiles_in_tint() {
-    let sources = sources();
+    let mut sources = sources();
+    sources.extend(operations::sources());
     assert!(sources.len() > 100, "{} shaders", sources.len());
     let Some(node_folder) = std::env::var_os("WGPU_ATTENTION_TINT") else {
         // Past libtest's capture.

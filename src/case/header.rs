@@ -1,7 +1,9 @@
 //! The JSON object of a case file: every key read, none skipped.
 
 use super::error::CaseError;
+use crate::dropout::Dropout;
 use crate::mask::{Alignment, Window};
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::scores::ScoreStage;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
@@ -44,6 +46,9 @@ impl Op {
                 "causal",
                 "causal_offset",
                 "window",
+                "normalizer",
+                "sigmoid_bias",
+                "dropout",
                 "scores",
                 "tokens",
             ],
@@ -75,6 +80,8 @@ pub(crate) struct Header {
     pub causal: bool,
     pub causal_offset: Option<Alignment>,
     pub window: Option<Window>,
+    pub normalizer: Normalizer,
+    pub dropout: Option<(Dropout, [u32; 2])>,
     pub scores: Option<ScoreStage>,
     /// One list, or one for each batch.
     pub tokens: Vec<Vec<String>>,
@@ -93,6 +100,8 @@ impl Header {
             causal: false,
             causal_offset: None,
             window: None,
+            normalizer: Normalizer::Softmax,
+            dropout: None,
             scores: None,
             tokens: Vec::new(),
         }
@@ -129,6 +138,8 @@ impl Header {
             },
             causal_offset: keys.take("causal_offset").map(causal_offset).transpose()?,
             window: keys.take("window").map(window).transpose()?,
+            normalizer: normalizer(&mut keys)?,
+            dropout: keys.take("dropout").map(dropout).transpose()?,
             scores: keys
                 .choice(
                     "scores",
@@ -171,6 +182,21 @@ impl Header {
         }
         if let Some(w) = &self.window {
             put("window", json!({"left": w.left, "right": w.right, "keep_first": w.keep_first}));
+        }
+        match self.normalizer {
+            Normalizer::Softmax => {}
+            Normalizer::Sigmoid { bias } => {
+                put("normalizer", json!("sigmoid"));
+                let bias = match bias {
+                    SigmoidBias::Value(b) => json!(b),
+                    SigmoidBias::MinusLogSeqK => json!(MINUS_LN_SEQ_K),
+                    SigmoidBias::MinusLogVisible => json!(MINUS_LN_VISIBLE),
+                };
+                put("sigmoid_bias", bias);
+            }
+        }
+        if let Some((dropout, [seed, offset])) = self.dropout {
+            put("dropout", json!({"rate": dropout.rate, "seed": seed, "offset": offset}));
         }
         if let Some(scores) = self.scores {
             put("scores", json!(scores.name()));
@@ -228,6 +254,41 @@ fn window(value: Value) -> Result<Window, CaseError> {
         }
     }
     Ok(window)
+}
+
+const MINUS_LN_SEQ_K: &str = "-ln(seq_k)";
+const MINUS_LN_VISIBLE: &str = "-ln(visible)";
+
+fn normalizer(keys: &mut Keys) -> Result<Normalizer, CaseError> {
+    let name = keys.choice("normalizer", &["softmax", "sigmoid"], "\"softmax\" or \"sigmoid\"")?;
+    let bias = keys.take("sigmoid_bias");
+    match (name.as_deref(), bias) {
+        (Some("sigmoid"), None) => Err(CaseError::MissingKey("sigmoid_bias")),
+        (Some("sigmoid"), Some(bias)) => Ok(Normalizer::Sigmoid { bias: sigmoid_bias(bias)? }),
+        (_, Some(bias)) => Err(wrong("sigmoid_bias", bias, "left out, where the normalizer is no sigmoid")),
+        (_, None) => Ok(Normalizer::Softmax),
+    }
+}
+
+fn sigmoid_bias(value: Value) -> Result<SigmoidBias, CaseError> {
+    match (value.as_str(), value.as_f64().filter(|b| b.is_finite())) {
+        (Some(MINUS_LN_SEQ_K), _) => Ok(SigmoidBias::MinusLogSeqK),
+        (Some(MINUS_LN_VISIBLE), _) => Ok(SigmoidBias::MinusLogVisible),
+        (_, Some(b)) => Ok(SigmoidBias::Value(b as f32)),
+        _ => Err(wrong("sigmoid_bias", value, "a number, \"-ln(seq_k)\" or \"-ln(visible)\"")),
+    }
+}
+
+fn dropout(value: Value) -> Result<(Dropout, [u32; 2]), CaseError> {
+    const RULE: &str = "{\"rate\": number from 0, below 1, \"seed\": integer, \"offset\": integer}, the integers of 32 bits from 0";
+    let word = |name: &str| value.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    let rate = value.get("rate").and_then(Value::as_f64).filter(|rate| (0.0..1.0).contains(rate));
+    match (rate, word("seed"), word("offset"), value.as_object().map(Map::len)) {
+        (Some(rate), Some(seed), Some(offset), Some(3)) => {
+            Ok((Dropout { rate: rate as f32 }, [seed, offset]))
+        }
+        _ => Err(wrong("dropout", value, RULE)),
+    }
 }
 
 fn tokens(value: Value) -> Result<Vec<Vec<String>>, CaseError> {

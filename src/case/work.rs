@@ -2,7 +2,7 @@
 
 use super::array::Array;
 use super::error::CaseError;
-use super::header::{Header, Op};
+use super::header::Header;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
@@ -32,6 +32,7 @@ pub struct Work {
     temperature: Option<Vec<f32>>,
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
+    dropout: Option<[u32; 2]>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
@@ -39,15 +40,11 @@ pub struct Work {
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
-pub(super) fn missing(header: &Header, arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
-    [
-        (header.op == Op::Softmax, "op softmax"),
-        (header.op == Op::LogSoftmax, "op log_softmax"),
-        (arrays.contains_key("dout"), "gradients (dout)"),
-    ]
-    .into_iter()
-    .filter_map(|(needed, name)| needed.then_some(name))
-    .collect()
+pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
+    [(arrays.contains_key("dout"), "gradients (dout)")]
+        .into_iter()
+        .filter_map(|(needed, name)| needed.then_some(name))
+        .collect()
 }
 
 impl Work {
@@ -69,6 +66,8 @@ impl Work {
         problem.softcap = header.softcap.map(|cap| cap as f32);
         problem.causal = header.causal;
         problem.window = header.window;
+        problem.normalizer = header.normalizer;
+        problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
         problem.alibi = alibi_slopes.is_some();
         // The format may say where positions are although nothing counts from them.
@@ -122,6 +121,7 @@ impl Work {
             temperature,
             alibi_slopes,
             sinks,
+            dropout: header.dropout.map(|(_, seed)| seed),
             expected,
             scores,
             positions: (alignment, said),
@@ -148,6 +148,7 @@ impl Work {
         inputs.tables.temperature = self.temperature.as_deref();
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 

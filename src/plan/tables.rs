@@ -1,8 +1,9 @@
 //! Where the small inputs are in the tables buffer.
 
 use crate::error::{Error, Result};
-use crate::kernel::{LengthSource, OffsetSource, TemperatureSource};
+use crate::kernel::{LengthSource, NormalizerSource, OffsetSource, TemperatureSource};
 use crate::mask::Alignment;
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::problem::Problem;
 use crate::score::Sink;
 use crate::sharpness::{LengthScale, Temperature, check_temperature};
@@ -32,6 +33,8 @@ pub enum Table {
     Sinks,
     /// f32, (q_heads): the s of Scalable-Softmax, [`LengthScale::Ssmax`].
     Ssmax,
+    /// u32, (2): seed and offset of dropout, [`Problem::dropout`].
+    Dropout,
     /// [`Problem::user_params`] 32-bit numbers, for score_mod and mask_mod.
     User,
 }
@@ -67,6 +70,8 @@ pub struct TableData<'a> {
     pub sinks: Option<&'a [f32]>,
     /// (q_heads): the s of Scalable-Softmax, each finite.
     pub ssmax: Option<&'a [f32]>,
+    /// Seed and offset of dropout, any numbers.
+    pub dropout: Option<[u32; 2]>,
     /// 32-bit numbers for score_mod and mask_mod (floats by their bits).
     pub user: Option<&'a [u32]>,
 }
@@ -103,6 +108,9 @@ impl Tables {
         }
         if problem.length_scale == LengthScale::Ssmax {
             tables.push(Table::Ssmax, s.q_heads.into());
+        }
+        if problem.dropout.is_some() {
+            tables.push(Table::Dropout, 2);
         }
         if problem.user_params > 0 {
             tables.push(Table::User, problem.user_params.into());
@@ -155,6 +163,7 @@ impl Tables {
                 Table::AlibiSlopes => words.extend(floats(data.alibi_slopes)),
                 Table::Sinks => words.extend(floats(data.sinks)),
                 Table::Ssmax => words.extend(floats(data.ssmax)),
+                Table::Dropout => words.extend(data.dropout.unwrap_or_default()),
                 Table::User => words.extend(data.user.unwrap_or_default()),
             }
         }
@@ -236,6 +245,12 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         ("LengthScale::Ssmax", "ask for it with LengthScale::Ssmax"),
     )?;
     present(
+        "dropout (seed and offset)",
+        data.dropout.map(|_| 2),
+        problem.dropout.is_some().then_some(2),
+        ("Problem::dropout", "ask for it with Problem::dropout"),
+    )?;
+    present(
         "user",
         data.user.map(<[u32]>::len),
         (problem.user_params > 0).then_some(problem.user_params.into()),
@@ -315,6 +330,15 @@ pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
         LengthScale::Ssmax => LengthSource::Ssmax,
         LengthScale::LogTrainLen { .. } => LengthSource::LogTrainLen,
         LengthScale::Llama4 { .. } => LengthSource::Llama4,
+    }
+}
+
+/// What generated code needs to know of the normaliser.
+pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
+    match normalizer {
+        Normalizer::Softmax => NormalizerSource::Softmax,
+        Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => NormalizerSource::SigmoidVisible,
+        Normalizer::Sigmoid { .. } => NormalizerSource::Sigmoid,
     }
 }
 

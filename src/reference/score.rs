@@ -78,6 +78,12 @@ impl Cpu<'_> {
         true
     }
 
+    /// How many keys lengths, causal mask and window let query `i` of batch `b` see, at least 1.
+    pub(super) fn visible_keys(&self, [b, i]: [u32; 2]) -> f64 {
+        let n = (0..self.sequences().keys(b)).filter(|&j| self.near([b, i, j])).count();
+        n.max(1) as f64
+    }
+
     /// The additive bias of a pair, as it is stored; 0 where there is none.
     pub(super) fn bias(&self, at: [u32; 4]) -> f64 {
         match (self.problem.bias, self.inputs.bias) {
@@ -113,10 +119,7 @@ impl Cpu<'_> {
             Temperature::PerHead => f64::from(table[h as usize]),
             Temperature::PerRow => f64::from(table[sequences.row_number([b, h, i])]),
         };
-        let n = || {
-            let n = (0..sequences.keys(b)).filter(|&j| self.near([b, i, j])).count();
-            n.max(1) as f64
-        };
+        let n = || self.visible_keys([b, i]);
         // The multiplier, and what multiplies its logarithm.
         let (length, coef) = match problem.length_scale {
             LengthScale::None | LengthScale::Yarn { .. } => (1.0, 0.0), // is in factor()

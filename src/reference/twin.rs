@@ -3,6 +3,7 @@
 use super::{Cpu, Mods};
 use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::plan::{Plan, Tiles};
 use crate::problem::Problem;
 use crate::score::Sink;
@@ -83,6 +84,8 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         .collect();
 
     let unit = Unit::of(problem);
+    let online = problem.normalizer.is_softmax();
+    let level = level(cpu, unit, [b, i]);
     let lanes = tiles.key_lanes();
     let mut m = NOTHING;
     // Each thread of a row keeps sums of its own until the end.
@@ -116,22 +119,34 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             })
             .collect();
         let new = scores.iter().copied().fold(m, f32::max);
-        let by = (m - new).max(FLOOR);
-        let alpha = unit.weight(by);
-        for (l, u) in l.iter_mut().zip(&mut u) {
-            *u = alpha * (*u + *l * by);
-            *l *= alpha;
+        if online {
+            let by = (m - new).max(FLOOR);
+            let alpha = unit.weight(by);
+            for (l, u) in l.iter_mut().zip(&mut u) {
+                *u = alpha * (*u + *l * by);
+                *l *= alpha;
+            }
+            o.iter_mut().for_each(|o| *o *= alpha);
         }
-        o.iter_mut().for_each(|o| *o *= alpha);
         m = new;
         for (j, &score) in keys.zip(&scores) {
             if score == NOTHING {
                 continue;
             }
-            let p = unit.weight(score - m);
+            let mut p = match problem.normalizer {
+                Normalizer::Softmax => unit.weight(score - m),
+                Normalizer::Sigmoid { .. } => {
+                    1.0 / (1.0 + ((score + level) * (-LOG2_E / unit.natural)).min(126.0).exp2())
+                }
+            };
             let lane = ((j - tile) % lanes) as usize;
             l[lane] += p;
             u[lane] += p * (score - m).max(FLOOR);
+            if let (Some(dropout), Some(seed)) = (problem.dropout, inputs.tables.dropout)
+                && !dropout.keeps(s, seed, [b, h, i, j])
+            {
+                p = 0.0;
+            }
             for (d, o) in (0..).zip(&mut o) {
                 *o = p.mul_add(v_type.round(inputs.v[sequences.in_k(&v, [b, kv_head, j, d])]), *o);
             }
@@ -158,8 +173,11 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     if l == 0.0 {
         return Ok((vec![0.0; o.len()], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
     }
-    let inverse = 1.0 / l * alpha;
-    o.iter_mut().for_each(|o| *o = out_type.round(*o * inverse));
+    let mut factor = if online { 1.0 / l * alpha } else { 1.0 };
+    if let Some(dropout) = problem.dropout {
+        factor *= (1.0 / dropout.keep()) as f32;
+    }
+    o.iter_mut().for_each(|o| *o = out_type.round(*o * factor));
     let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { unit.to_natural(key_max) };
     let log_l = l.log2() * unit.log2;
     Ok((o, [unit.to_natural(m + log_l), unit.to_natural((keys * log_l - u) / l).max(0.0), row_max]))
@@ -188,6 +206,16 @@ impl Unit {
 
     fn to_natural(self, score: f32) -> f32 {
         score * (LN_2 / self.log2)
+    }
+}
+
+/// As `row_level` of `shaders/weights_*.wgsl`.
+fn level(cpu: &Cpu<'_>, unit: Unit, [b, i]: [u32; 2]) -> f32 {
+    match cpu.problem.normalizer {
+        Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => {
+            -(cpu.visible_keys([b, i]) as f32).log2() * unit.log2
+        }
+        normalizer => normalizer.constant_bias(cpu.problem.shape.seq_k) as f32 * unit.natural,
     }
 }
 

@@ -64,6 +64,10 @@ pub(crate) struct Params {
     pub ssmax: u32,
     pub user: u32,
     pub user_params: u32,
+    pub dropout: u32,
+    pub dropout_kept: u32,
+    pub dropout_scale: f32,
+    pub sigmoid_bias: f32,
     pub length_coef: f32,
     pub length_floor: u32,
 }
@@ -128,6 +132,10 @@ fields!(
     ssmax,
     user,
     user_params,
+    dropout,
+    dropout_kept,
+    dropout_scale,
+    sigmoid_bias,
     length_coef,
     length_floor,
 );

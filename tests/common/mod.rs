@@ -166,6 +166,7 @@ pub struct Case {
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub dropout: Option<[u32; 2]>,
     pub user: Option<Vec<u32>>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
@@ -225,6 +226,7 @@ impl Case {
                 _ => keeps.iter().map(|&keep| if keep { rng.range(1, 255) as u8 } else { 0 }).collect(),
             }
         });
+        let dropout = problem.dropout.map(|_| [seed as u32, 1]);
         Case {
             problem,
             seed,
@@ -240,6 +242,7 @@ impl Case {
             alibi_slopes,
             sinks,
             ssmax,
+            dropout,
             user: None,
             bias,
             mask,
@@ -272,6 +275,7 @@ impl Case {
             alibi_slopes: self.alibi_slopes.as_deref(),
             sinks: self.sinks.as_deref(),
             ssmax: self.ssmax.as_deref(),
+            dropout: self.dropout,
             user: self.user.as_deref(),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{Rng, set_causal};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Layout, LengthScale, MaskFormat, Problem, Scale, Shape, Sink, Stats,
-    Strides, Temperature, Tensor, Window,
+    Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, Normalizer, Problem, Scale, Shape,
+    SigmoidBias, Sink, Stats, Strides, Temperature, Tensor, Window,
 };
 
 /// A few head dims, so that most of the time is not the compiler's.
@@ -69,6 +69,7 @@ pub fn any_problem(rng: &mut Rng) -> Problem {
     problem.kv_len = rng.chance(0.4);
     add_options(&mut problem, rng);
     problem.stats = rng.pick(&[Stats::default(), Stats::ALL, Stats { lse: true, ..Stats::default() }]);
+    add_weights(&mut problem, rng);
     problem
 }
 
@@ -114,6 +115,19 @@ fn add_options(problem: &mut Problem, rng: &mut Rng) {
     if rng.chance(0.3) {
         let format = rng.pick(&[MaskFormat::Bytes, MaskFormat::Bits]);
         problem.mask = Some((format, sizes(rng)));
+    }
+}
+
+/// What comes after the scores.
+fn add_weights(problem: &mut Problem, rng: &mut Rng) {
+    if rng.chance(0.2) {
+        let number = SigmoidBias::Value(rng.range(-6, 3) as f32);
+        let bias = rng.pick(&[number, SigmoidBias::MinusLogSeqK, SigmoidBias::MinusLogVisible]);
+        problem.normalizer = Normalizer::Sigmoid { bias };
+        (problem.sink, problem.stats.lse, problem.stats.entropy) = (Sink::None, false, false);
+    }
+    if rng.chance(0.2) {
+        problem.dropout = Some(Dropout { rate: rng.pick(&[0.0, 0.1, 0.5, 0.9]) });
     }
 }
 

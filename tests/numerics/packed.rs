@@ -6,8 +6,9 @@ use crate::common::{
 };
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, Layout, LengthScale, MaskFormat, Plan, PlanOptions, Problem,
-    ScoreStage, Sequences, Sink, Stats, Strides, Temperature, Tensor, Window, reference,
+    Alignment, Broadcast, DType, Kernel, Layout, LengthScale, MaskFormat, Normalizer, Plan, PlanOptions,
+    Problem, ScoreStage, Sequences, SigmoidBias, Sink, Stats, Strides, Temperature, Tensor, Window,
+    reference,
 };
 
 /// Starts of sequences of these lengths.
@@ -25,7 +26,10 @@ fn packed(problem: Problem, q: &[u32], k: &[u32], seed: u64) -> Case {
     let most = |lengths: &[u32]| *lengths.iter().max().unwrap();
     let mut problem = problem.packed(q.iter().sum(), k.iter().sum());
     (problem.shape.batch, problem.shape.seq_q, problem.shape.seq_k) = (q.len() as u32, most(q), most(k));
-    problem.stats = Stats::ALL;
+    problem.stats = match problem.normalizer {
+        Normalizer::Softmax => Stats::ALL,
+        _ => Stats { row_max: true, ..Stats::default() },
+    };
     let mut case = Case::new(problem, seed);
     (case.cu_seqlens_q, case.cu_seqlens_k) = (Some(starts(q)), Some(starts(k)));
     case
@@ -55,7 +59,11 @@ fn every_layout_with_every_kernel() {
 fn every_option() {
     let gpu = gpu!();
     let dense = Broadcast([9, 4, 65, 129]);
-    let options: [fn(Problem, Broadcast) -> Problem; 10] = [
+    let options: [fn(Problem, Broadcast) -> Problem; 12] = [
+        |p, _| {
+            p.normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible }).with_q_len().dropout(0.2)
+        },
+        |p, _| p.normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogSeqK }),
         |p, _| p.causal(Alignment::BottomRight),
         |p, _| p.causal(Alignment::TopLeft).sink(Sink::PerHead),
         |p, _| p.causal(Alignment::PerBatch).with_alibi(),
@@ -279,8 +287,9 @@ fn scores_on_demand() {
         .temperature(Temperature::PerRow)
         .bias(DType::F32, dense)
         .mask(MaskFormat::Bits, Broadcast([9, 1, 1, 129]));
-    let case = packed(options, &Q, &K, 8);
-    for stage in ScoreStage::ALL {
+    let sigmoid = options.clone().normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogSeqK });
+    let cases = [packed(options, &Q, &K, 8), packed(sigmoid, &Q, &K, 8)];
+    for (case, stage) in cases.iter().flat_map(|case| ScoreStage::ALL.map(|stage| (case, stage))) {
         for (b, rows) in [(0, 0..1u32), (1, 3..9), (2, 0..0), (3, 0..5), (4, 0..32), (8, 64..65)] {
             let got = gpu
                 .attention
@@ -295,6 +304,7 @@ fn scores_on_demand() {
             }
         }
     }
+    let case = &cases[0];
     let beyond = gpu.attention.scores_blocking(
         &gpu.queue,
         &case.problem,

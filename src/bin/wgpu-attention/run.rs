@@ -11,12 +11,12 @@ use crate::gpu::GpuArgs;
 use crate::heatmap::Heatmap;
 use crate::output;
 use crate::work::Work;
-use flags::{AlibiArg, AlignArg, DTypeArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
+use flags::{AlibiArg, AlignArg, DTypeArg, DropoutArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Scale, ScoreStage, Sequences, Window, reference};
+use wgpu_attention::{Normalizer, Scale, ScoreStage, Sequences, Window, reference};
 
 /// Compute attention of q, k and v from files
 ///
@@ -107,6 +107,14 @@ pub(crate) struct Args {
     #[arg(long, value_parser = flags::sinks, allow_hyphen_values = true, value_name = "zero|LIST|FILE.npy", help_heading = SCORES)]
     sinks: Option<SinksArg>,
 
+    /// What makes weights of scores: softmax, or sigmoid=BIAS, where the bias is a number, `seq-k` (-ln of the number of keys) or
+    /// `visible` (-ln of how many a row sees) [default: softmax]
+    #[arg(long, value_parser = flags::normalizer, value_name = "KIND", help_heading = WEIGHTS)]
+    normalizer: Option<Normalizer>,
+    /// Dropout on the weights: the probability that one is dropped, and the two numbers from which follows which
+    #[arg(long, value_parser = flags::dropout, value_name = "RATE,SEED[,OFFSET]", help_heading = WEIGHTS)]
+    dropout: Option<DropoutArg>,
+
     /// Write the result here: .npy for out alone, .safetensors for out and what else is asked for
     #[arg(short, long, value_name = "FILE", help_heading = RESULTS)]
     output: Option<PathBuf>,
@@ -145,6 +153,7 @@ pub(crate) struct Args {
 const SHARPNESS: &str = "Sharpness";
 const MASKS: &str = "Masks";
 const SCORES: &str = "Scores";
+const WEIGHTS: &str = "Weights";
 const RESULTS: &str = "Results";
 
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
@@ -192,7 +201,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let true_scores = stage.map(|stage| results::true_scores(work, stage)).transpose()?;
     bar.finish_and_clear();
     if let Some(path) = &args.heatmap {
-        let map = Heatmap::new(problem, &inputs, [args.batch, args.head], |row| truth.lse[row].value)?;
+        let map = Heatmap::of_truth(problem, &inputs, [args.batch, args.head])?;
         output::write(path, &results::picture(path, &map, &loaded, args)?)?;
         writeln!(out, "wrote    {} (probabilities computed on the CPU in float64)", path.display())?;
     }

@@ -22,6 +22,7 @@ pub(crate) struct Work {
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub dropout: Option<[u32; 2]>,
 }
 
 impl Work {
@@ -42,6 +43,7 @@ impl Work {
             alibi_slopes: None,
             sinks: None,
             ssmax: None,
+            dropout: None,
         }
     }
 
@@ -59,6 +61,7 @@ impl Work {
             alibi_slopes,
             sinks,
             ssmax,
+            dropout,
             user: _,
         } = tables;
         Work {
@@ -77,6 +80,7 @@ impl Work {
             alibi_slopes: alibi_slopes.map(<[_]>::to_vec),
             sinks: sinks.map(<[_]>::to_vec),
             ssmax: ssmax.map(<[_]>::to_vec),
+            dropout,
         }
     }
 
@@ -93,12 +97,16 @@ impl Work {
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
         inputs.tables.ssmax = self.ssmax.as_deref();
+        inputs.tables.dropout = self.dropout;
         inputs
     }
 
     /// A case whose tolerance is at least what float64 says the device may be off.
     pub(crate) fn case(&self, name: &str, truth: &Truth, scores: &[Bounded]) -> Result<Case> {
-        let problem = self.problem.clone().with_lse().with_entropy();
+        // The statistics that this problem has.
+        let mut problem = self.problem.clone();
+        let rows = problem.shape.rows() as usize;
+        (problem.stats.lse, problem.stats.entropy) = (truth.lse.len() == rows, truth.entropy.len() == rows);
         let rtol = 2e-5;
         let beyond = |x: &Bounded| x.bound - rtol * x.value.abs();
         let atol = [truth.out.as_slice(), &truth.lse, &truth.entropy, scores]

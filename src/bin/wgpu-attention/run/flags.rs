@@ -5,7 +5,9 @@ use crate::fail::{Fail, Result};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use wgpu_attention::{Alignment, DType, LengthScale, Scale, ScoreStage, Window};
+use wgpu_attention::{
+    Alignment, DType, Dropout, LengthScale, Normalizer, Scale, ScoreStage, SigmoidBias, Window,
+};
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum LayoutArg {
@@ -143,6 +145,43 @@ pub(crate) fn length_scale(text: &str) -> Result<LengthArg, String> {
     number.map(LengthArg::Number).ok_or_else(|| known.to_owned())
 }
 
+pub(crate) fn normalizer(text: &str) -> Result<Normalizer, String> {
+    let sigmoid = |bias| Some(Normalizer::Sigmoid { bias });
+    match text.split_once('=').unwrap_or((text, "")) {
+        ("softmax", "") => Some(Normalizer::Softmax),
+        ("sigmoid", "seq-k") => sigmoid(SigmoidBias::MinusLogSeqK),
+        ("sigmoid", "visible") => sigmoid(SigmoidBias::MinusLogVisible),
+        ("sigmoid", bias) => parse(bias).map(SigmoidBias::Value).and_then(sigmoid),
+        _ => None,
+    }
+    .ok_or_else(|| "expected is softmax, sigmoid=NUMBER, sigmoid=seq-k or sigmoid=visible".to_owned())
+}
+
+/// `--dropout` with its seed and offset.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DropoutArg {
+    pub dropout: Dropout,
+    pub seed: [u32; 2],
+}
+
+pub(crate) fn dropout(text: &str) -> Result<DropoutArg, String> {
+    let parts: Vec<_> = text.split(',').collect();
+    let (rate, seed, offset) = match *parts {
+        [rate, seed] => (parse(rate), parse(seed), Some(0)),
+        [rate, seed, offset] => (parse(rate), parse(seed), parse(offset)),
+        _ => (None, None, None),
+    };
+    match (rate, seed, offset) {
+        (Some(rate), Some(seed), Some(offset)) => {
+            Ok(DropoutArg { dropout: Dropout { rate }, seed: [seed, offset] })
+        }
+        _ => {
+            Err("expected is RATE,SEED or RATE,SEED,OFFSET: a number, and integers from 0 to 2^32 - 1"
+                .to_owned())
+        }
+    }
+}
+
 pub(crate) fn window(text: &str) -> Result<Window, String> {
     let side = |text: &str| match text.trim() {
         "-" | "none" => Some(None),
@@ -205,6 +244,28 @@ mod tests {
         assert_eq!(window("-,none,4"), Ok(Window { left: None, right: None, keep_first: 4 }));
         for bad in ["", "3", "-1,0", "1,2,-", "1,2,3,4", "a,b"] {
             assert!(window(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn normalizers() {
+        let sigmoid = |bias| Ok(Normalizer::Sigmoid { bias });
+        assert_eq!(normalizer("softmax"), Ok(Normalizer::Softmax));
+        assert_eq!(normalizer("sigmoid=-1.5"), sigmoid(SigmoidBias::Value(-1.5)));
+        assert_eq!(normalizer("sigmoid=seq-k"), sigmoid(SigmoidBias::MinusLogSeqK));
+        assert_eq!(normalizer("sigmoid=visible"), sigmoid(SigmoidBias::MinusLogVisible));
+        for bad in ["", "softmax=1", "sigmoid", "sigmoid=x", "hardmax"] {
+            assert!(normalizer(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn dropouts() {
+        let arg = |rate, seed| Ok(DropoutArg { dropout: Dropout { rate }, seed });
+        assert_eq!(dropout("0.1,7"), arg(0.1, [7, 0]));
+        assert_eq!(dropout("0.1,7,4294967295"), arg(0.1, [7, u32::MAX]));
+        for bad in ["", "0.1", "0.1,-1", "0.1,7,x", "a,1", "0.1,1,2,3"] {
+            assert!(dropout(bad).is_err(), "{bad}");
         }
     }
 

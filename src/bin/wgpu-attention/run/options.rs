@@ -1,7 +1,7 @@
 //! The flags, put over what the files said.
 
 use super::Args;
-use super::flags::{AlibiArg, AlignArg, LengthArg, SinksArg};
+use super::flags::{AlibiArg, AlignArg, DropoutArg, LengthArg, SinksArg};
 use super::inputs::{self, Loaded};
 use crate::arrays;
 use crate::fail::{Fail, Result};
@@ -15,6 +15,7 @@ impl Args {
         self.apply_sharpness(work)?;
         self.apply_masks(work)?;
         self.apply_scores(work)?;
+        self.apply_weights(work);
         match self.causal.as_ref().or(self.align.as_ref()) {
             Some(AlignArg::All(alignment)) => {
                 (work.problem.alignment, work.causal_offset) = (*alignment, None);
@@ -127,6 +128,15 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    fn apply_weights(&self, work: &mut Work) {
+        if let Some(normalizer) = self.normalizer {
+            work.problem.normalizer = normalizer;
+        }
+        if let Some(DropoutArg { dropout, seed }) = self.dropout {
+            (work.problem.dropout, work.dropout) = (Some(dropout), Some(seed));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The lines of the table: each option with the problems that have it.
 
 use serde::Serialize;
-use wgpu_attention::{DType, Layout, LengthScale, Problem, Sink, Temperature};
+use wgpu_attention::{DType, Layout, LengthScale, Normalizer, Problem, Sink, Temperature};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Family {
@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 26] = [
     "all",
     "no score option",
     "grouped heads",
@@ -45,6 +45,8 @@ const NAMES: [&str; 24] = [
     "softcap",
     "alibi",
     "sink",
+    "sigmoid",
+    "dropout",
     "f16",
     "bf16",
     "out in 16 bits",
@@ -72,6 +74,8 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("softcap", p.softcap.is_some()),
         ("alibi", p.alibi),
         ("sink", p.sink != Sink::None),
+        ("sigmoid", matches!(p.normalizer, Normalizer::Sigmoid { .. })),
+        ("dropout", p.dropout.is_some()),
     ];
     let rest = [
         ("all", true),

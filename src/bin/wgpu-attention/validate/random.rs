@@ -2,8 +2,8 @@
 
 use crate::work::{Work, uses_positions};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Layout, LengthScale, MaskFormat, Problem, Result, Scale, Shape, Sink, Stats,
-    Temperature, Tensor, Window, alibi_slopes,
+    Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, Normalizer, Problem, Result,
+    Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window, alibi_slopes,
 };
 
 /// SplitMix64: small, seeded, the same on every platform.
@@ -101,6 +101,7 @@ pub(super) fn problem(seed: u64) -> Problem {
     ]);
     problem.stats = options.pick([Stats::default(), Stats::ALL]);
     add_options(&mut problem, &mut options, &mut sizes);
+    add_weights(&mut problem, &mut options, &mut sizes);
     problem
 }
 
@@ -162,6 +163,20 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
     }
 }
 
+/// What comes after the scores.
+fn add_weights(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
+    if options.chance(0.2) {
+        let number = SigmoidBias::Value(sizes.pick([-3.0, 0.0, 1.0]));
+        let bias = options.pick([number, SigmoidBias::MinusLogSeqK, SigmoidBias::MinusLogVisible]);
+        problem.normalizer = Normalizer::Sigmoid { bias };
+        // What it does not have.
+        (problem.sink, problem.stats.lse, problem.stats.entropy) = (Sink::None, false, false);
+    }
+    if options.chance(0.2) {
+        problem.dropout = Some(Dropout { rate: sizes.pick([0.0, 0.1, 0.5, 0.9]) });
+    }
+}
+
 /// Inputs for a problem: normally distributed, every sixth pair hidden by mask or bias, and NaN beyond the valid keys, where
 /// anything may be.
 pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
@@ -209,6 +224,7 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     work.sinks = (problem.sink == Sink::PerHead).then(|| rng.normals(heads));
     work.ssmax = (problem.length_scale == LengthScale::Ssmax)
         .then(|| (0..heads).map(|_| rng.unit() as f32 + 0.1).collect());
+    work.dropout = problem.dropout.map(|_| [rng.next() as u32, rng.next() as u32]);
     if problem.bias.is_some() {
         let mut any = |_| if rng.chance(1.0 / 6.0) { f32::NEG_INFINITY } else { 2.0 * rng.normal() };
         work.bias = Some((0..elements(Tensor::Bias)?).map(&mut any).collect());

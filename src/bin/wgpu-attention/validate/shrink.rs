@@ -2,7 +2,8 @@
 
 use crate::work::uses_positions;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Layout, LengthScale, Problem, Scale, Shape, Sink, Stats, Temperature,
+    Alignment, Broadcast, DType, Layout, LengthScale, Normalizer, Problem, Scale, Shape, Sink, Stats,
+    Temperature,
 };
 
 /// Problems to try at most: each costs a shader.
@@ -26,12 +27,14 @@ pub(super) fn shrink(problem: &Problem, mut fails: impl FnMut(&Problem) -> bool)
 
 /// Each with one option less or one size halved.
 fn candidates(problem: &Problem) -> Vec<Problem> {
-    let options: [fn(&mut Problem); 17] = [
+    let options: [fn(&mut Problem); 19] = [
         |p| p.mask = None,
         |p| p.bias = None,
         |p| p.softcap = None,
         |p| p.alibi = false,
         |p| p.sink = Sink::None,
+        |p| p.normalizer = Normalizer::Softmax,
+        |p| p.dropout = None,
         |p| p.length_scale = LengthScale::None,
         |p| p.window = None,
         |p| p.causal = false,

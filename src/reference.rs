@@ -89,6 +89,16 @@ impl core::fmt::Debug for Mods<'_> {
     }
 }
 
+impl Truth {
+    /// With a place for everything.
+    fn empty(problem: &Problem) -> Result<Self> {
+        let rows = vec![Bounded::default(); problem.rows() as usize];
+        let of_softmax = if problem.normalizer.is_softmax() { rows.clone() } else { Vec::new() };
+        let out = vec![Bounded::default(); problem.view(Tensor::Out)?.extent() as usize];
+        Ok(Truth { out, lse: of_softmax.clone(), entropy: of_softmax, row_max: rows })
+    }
+}
+
 impl<'a> Cpu<'a> {
     fn new(problem: &'a Problem, inputs: &'a Inputs<'a>, mods: &Mods<'a>) -> Result<Self> {
         inputs.check(problem)?;
@@ -222,14 +232,7 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
         problem.view(Tensor::V)?,
         problem.view(Tensor::Out)?,
     ];
-    let none = vec![Bounded::default(); problem.rows() as usize];
-    let of_softmax = if problem.normalizer.is_softmax() { none.clone() } else { Vec::new() };
-    let mut truth = Truth {
-        out: vec![Bounded::default(); views[3].extent() as usize],
-        lse: of_softmax.clone(),
-        entropy: of_softmax,
-        row_max: none,
-    };
+    let mut truth = Truth::empty(problem)?;
     for b in 0..s.batch {
         for h in 0..s.q_heads {
             for i in 0..cpu.sequences().queries(b) {
@@ -238,6 +241,31 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
         }
     }
     Ok(truth)
+}
+
+/// Some rows of [`truth`], each of head_dim_v numbers: for problems that are too large to compute whole.
+///
+/// # Errors
+/// As [`truth`], and [`Error::Value`] for a row that does not exist.
+pub fn truth_of_rows(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) -> Result<Vec<Vec<Bounded>>> {
+    let cpu = Cpu::new(problem, inputs, &Mods::default())?;
+    let views = [
+        problem.view(Tensor::Q)?,
+        problem.view(Tensor::K)?,
+        problem.view(Tensor::V)?,
+        problem.view(Tensor::Out)?,
+    ];
+    let mut truth = Truth::empty(problem)?;
+    let sequences = cpu.sequences();
+    rows.iter()
+        .map(|&at| {
+            cpu.check_row(at)?;
+            row(&cpu, &views, at, &mut truth);
+            let [b, h, i] = at;
+            let number = |d| truth.out[sequences.in_q(&views[3], [b, h, i, d])];
+            Ok((0..problem.shape.head_dim_v).map(number).collect())
+        })
+        .collect()
 }
 
 fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &mut Truth) {

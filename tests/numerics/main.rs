@@ -16,6 +16,7 @@ mod length_scales;
 mod lengths;
 mod one_shot;
 mod packed;
+mod qk_norm;
 mod scores;
 mod shapes;
 mod sharpness;

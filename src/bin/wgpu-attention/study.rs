@@ -1,7 +1,9 @@
 //! `study`: how sharp the softmax is, and what each knob does to it, measured.
 
 mod chapter;
+mod cumulants;
 mod estimate;
+mod gradient;
 mod jacobian;
 mod lab;
 mod logits;

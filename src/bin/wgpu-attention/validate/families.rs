@@ -33,6 +33,7 @@ const NAMES: [&str; 26] = [
     "temperature per head",
     "temperature per row",
     "length scale",
+    "qk norm",
     "causal",
     "window",
     "window, first keys kept",
@@ -64,6 +65,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
     let kept = p.window.is_some_and(|w| w.keep_first > 0);
     let options = [
         ("length scale", p.length_scale != LengthScale::None),
+        ("qk norm", p.qk_norm.is_some()),
         ("causal", p.causal),
         ("window", p.window.is_some()),
         ("packed", p.packed_q.is_some() || p.packed_k.is_some()),

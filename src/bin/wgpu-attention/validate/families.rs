@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "all",
     "no score option",
     "grouped heads",

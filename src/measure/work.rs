@@ -354,6 +354,7 @@ impl Made {
             _ => problem.view(Tensor::Mask)?.extent(),
         };
         let offset = Alignment::BottomRight.offset(s.seq_q, s.seq_k).unwrap_or(0);
+        let gain = |n: usize| problem.gain_counts().map(|counts| vec![1.0; counts[n] as usize]);
         Ok(Made {
             q: numbers(1, Tensor::Q)?,
             k: numbers(2, Tensor::K)?,
@@ -373,8 +374,8 @@ impl Made {
             alibi_slopes: problem.alibi.then(|| alibi_slopes(s.q_heads)),
             sinks: (problem.sink == Sink::PerHead).then(|| vec![0.0; heads]),
             ssmax: (problem.length_scale == LengthScale::Ssmax).then(|| vec![0.2; heads]),
-            q_gain: problem.gain_counts().map(|[q, _]| vec![1.0; q as usize]),
-            k_gain: problem.gain_counts().map(|[_, k]| vec![1.0; k as usize]),
+            q_gain: gain(0),
+            k_gain: gain(1),
             dropout: problem.dropout.map(|_| [1, 2]),
         })
     }

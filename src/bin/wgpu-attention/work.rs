@@ -115,7 +115,7 @@ impl Work {
     pub(crate) fn case(&self, name: &str, truth: &Truth, scores: &[Bounded]) -> Result<Case> {
         // The statistics that this problem has.
         let mut problem = self.problem.clone();
-        let rows = problem.shape.rows() as usize;
+        let rows = problem.rows() as usize;
         (problem.stats.lse, problem.stats.entropy) = (truth.lse.len() == rows, truth.entropy.len() == rows);
         let rtol = 2e-5;
         let beyond = |x: &Bounded| x.bound - rtol * x.value.abs();

@@ -25,6 +25,7 @@ use core::ops::Range;
 
 /// Choices that are otherwise the planner's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "measure", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct PlanOptions {
     /// The kernel.
@@ -217,6 +218,11 @@ impl Plan {
     /// The compiled variant that is used.
     pub fn key(&self) -> &PipelineKey {
         &self.key
+    }
+
+    /// What asks for this very kernel with these very sizes, so that the planner has nothing left to choose.
+    pub fn options(&self) -> PlanOptions {
+        PlanOptions { kernel: Some(self.kernel()), tiles: self.tiles() }
     }
 
     /// Tile sizes, where the kernel is tiled.

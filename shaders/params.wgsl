@@ -65,6 +65,8 @@ struct Params {
     row_max: u32,
     cu_seqlens_q: u32,
     cu_seqlens_k: u32,
+    documents_q: u32,
+    documents_k: u32,
     q_len: u32,
     kv_len: u32,
     offsets: u32,

@@ -119,7 +119,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             }
         }
         // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
-        let boundary = MASK || BIAS || MASK_MOD || tile < range.full_start || tile + KEYS > range.full_end;
+        let boundary = CONTENTS || BIAS || tile < range.full_start || tile + KEYS > range.full_end;
         if (boundary) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = tile + c * KEY_LANES + key_lane;

@@ -228,6 +228,8 @@ pub struct PipelineKey {
     pub packed_k: bool,
     /// Dropout.
     pub dropout: bool,
+    /// Documents of queries and keys come from tables.
+    pub documents: bool,
     /// Valid queries come from a table.
     pub q_len: bool,
     /// Valid keys come from a table.
@@ -255,6 +257,7 @@ impl PipelineKey {
     pub fn has_tables(&self) -> bool {
         self.packed_q
             || self.packed_k
+            || self.documents
             || self.q_len
             || self.kv_len
             || self.offset == OffsetSource::PerBatch
@@ -301,6 +304,7 @@ impl fmt::Display for PipelineKey {
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
             (self.dropout, "dropout"),
+            (self.documents, "documents"),
             (self.q_len, "q_len"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),

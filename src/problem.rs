@@ -70,6 +70,8 @@ pub struct Problem {
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
+    /// True where tables give each query and each key the number of its document, and a row sees only keys of its own.
+    pub documents: bool,
     /// A dense mask: which pairs may attend. Its storage and its sizes.
     pub mask: Option<(MaskFormat, Broadcast)>,
     /// The c in `c tanh(score / c)`, before bias and masks: the largest magnitude that a score can have.
@@ -115,6 +117,7 @@ impl Problem {
             packed_k: None,
             q_len: false,
             kv_len: false,
+            documents: false,
             mask: None,
             softcap: None,
             bias: None,
@@ -288,6 +291,15 @@ impl Problem {
         self
     }
 
+    /// Documents: a row sees only keys with its own number, from the tables `documents_q`, (batch, seq_q), and `documents_k`,
+    /// (batch, seq_k); of packed sequences (total_q) and (total_k). Any i32, equal or not (segment ids in JAX and cuDNN).
+    ///
+    /// They move no position, and [`LengthScale`]s do not count them.
+    pub fn with_documents(mut self) -> Self {
+        self.documents = true;
+        self
+    }
+
     /// A function of the score of your own, after the soft cap and before bias and masks.
     pub fn score_mod(mut self, code: UserCode) -> Self {
         self.score_mod = Some(code);
@@ -456,6 +468,13 @@ impl Problem {
             Some(total) => u64::from(self.shape.q_heads) * u64::from(total),
             None => self.shape.rows(),
         }
+    }
+
+    /// Documents of queries and of keys.
+    pub(crate) fn document_counts(&self) -> [u64; 2] {
+        let s = &self.shape;
+        [(self.packed_q, s.seq_q), (self.packed_k, s.seq_k)]
+            .map(|(total, seq)| total.map_or(u64::from(s.batch) * u64::from(seq), u64::from))
     }
 
     /// True where the answer has no element, so that nothing is to be done.

@@ -196,6 +196,7 @@ impl<'a> Head<'a> {
         one.dtypes = problem.dtypes;
         one.causal = problem.causal;
         one.window = problem.window;
+        one.documents = problem.documents;
         one.q_len = problem.q_len;
         one.kv_len = problem.kv_len;
         one.softcap = problem.softcap;
@@ -253,6 +254,14 @@ impl<'a> Head<'a> {
             _ => table,
         };
         let mut tables = TableData {
+            documents_q: inputs.tables.documents_q.map(|t| {
+                let first = sequences.query_number(b, rows.start);
+                &t[first..first + rows.len()]
+            }),
+            documents_k: inputs.tables.documents_k.map(|t| {
+                let first = sequences.key_number(b, 0);
+                &t[first..first + seq_k as usize]
+            }),
             alibi_slopes: one_of(inputs.tables.alibi_slopes),
             sinks: one_of(inputs.tables.sinks),
             ssmax: one_of(inputs.tables.ssmax),
@@ -317,6 +326,7 @@ impl<'a> Head<'a> {
         }
         (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi) = (false, None, false, None, None, false);
         (p.sink, p.normalizer) = (Sink::None, Normalizer::Softmax);
+        p.documents = false;
         if !p.uses_positions() {
             p.alignment = Alignment::default();
         }

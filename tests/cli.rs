@@ -303,6 +303,16 @@ fn run_packed_sequences() {
         2,
         &["--cu-seqlens-q ends at 1", "3 rows"],
     );
+    let documents = npy(&files.folder.path().join("d.npy"), "<i4", false, &[5], &[1, 0, 0, 0].repeat(5));
+    let both = ["--documents-q", "1,1,-2", "--documents-k", &documents, "--check", "--save-case", &case];
+    assert!(succeeds(&files.run(&both)).contains("pass"));
+    assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    fails(&files.run(&["--documents-q", "1,1,-2"]), 2, &["--documents-k"]);
+    fails(
+        &files.run(&["--documents-q", "1,2", "--documents-k", "1,1,1,1,1"]),
+        2,
+        &["documents_q has 2", "3"],
+    );
     let scores = ["--cu-seqlens-q", "0,3", "--cu-seqlens-k", "0,5", "-o", &out, "--scores", "raw"];
     fails(&files.run(&scores), 2, &["--scores", "packed"]);
 }
@@ -748,9 +758,19 @@ fn demo_writes_a_page_that_asks_for_nothing() {
     let folder = folder();
     let path = folder.path().join("page.html");
     let out = succeeds(&["demo", "--html", path.to_str().unwrap()]);
-    for word in
-        ["adapter", "driver", "kernel", "SmolLM2", "MiniLM", "0.25", "nats", "of bound", "page.html", "next"]
-    {
+    for word in [
+        "adapter",
+        "driver",
+        "kernel",
+        "SmolLM2",
+        "MiniLM",
+        "0.25",
+        "nats",
+        "of bound",
+        "page.html",
+        "study",
+        "next",
+    ] {
         assert!(out.contains(word), "{word}: {out}");
     }
     let page = std::fs::read_to_string(&path).unwrap();

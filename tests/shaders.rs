@@ -253,6 +253,9 @@ fn each_option() -> Vec<Problem> {
         add(&|p| (p.q_len, p.causal, p.alignment) = (true, true, alignment));
         add(&|p| (p.q_len, p.causal, p.alignment, p.stats) = (true, true, alignment, Stats::ALL));
     }
+    for total in [None, Some(150)] {
+        add(&|p| (p.documents, p.packed_q, p.packed_k) = (true, total, total));
+    }
     add(&|p| p.softcap = Some(30.0));
     for norm in [QkNorm::l2(), QkNorm::rms(1e-6)] {
         for gains in [NormGains::None, NormGains::Shared, NormGains::PerHead] {

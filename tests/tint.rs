@@ -65,6 +65,7 @@ fn problems() -> Vec<Problem> {
                     .clone()
                     .packed(2 * seq_q, 300)
                     .causal(Alignment::BottomRight)
+                    .with_documents()
                     .with_q_len()
                     .with_kv_len(),
                 plain

@@ -55,6 +55,8 @@ pub(crate) struct Params {
     pub row_max: u32,
     pub cu_seqlens_q: u32,
     pub cu_seqlens_k: u32,
+    pub documents_q: u32,
+    pub documents_k: u32,
     pub q_len: u32,
     pub kv_len: u32,
     pub offsets: u32,
@@ -74,7 +76,7 @@ pub(crate) struct Params {
     pub length_coef: f32,
     pub length_floor: u32,
     /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 1],
+    pub _pad: [u32; 3],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -128,6 +130,8 @@ fields!(
     row_max,
     cu_seqlens_q,
     cu_seqlens_k,
+    documents_q,
+    documents_k,
     q_len,
     kv_len,
     offsets,

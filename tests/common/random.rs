@@ -65,6 +65,7 @@ pub fn any_problem(rng: &mut Rng) -> Problem {
         Some(Alignment::PerBatch),
     ]);
     set_causal(&mut problem, causal);
+    problem.documents = rng.chance(0.2);
     problem.q_len = rng.chance(0.3);
     problem.kv_len = rng.chance(0.4);
     add_options(&mut problem, rng);

@@ -7,6 +7,7 @@ mod common;
 mod adversarial;
 mod causal;
 mod dense;
+mod documents;
 mod dropout;
 mod empty;
 mod heads;

@@ -11,7 +11,9 @@ use crate::gpu::GpuArgs;
 use crate::heatmap::Heatmap;
 use crate::output;
 use crate::work::Work;
-use flags::{AlibiArg, AlignArg, DTypeArg, DropoutArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
+use flags::{
+    AlibiArg, AlignArg, DTypeArg, DropoutArg, Integers, LayoutArg, LengthArg, Numbers, SinksArg, StageArg,
+};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,6 +97,18 @@ pub(crate) struct Args {
     /// Starts of packed sequences in k and v
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     cu_seqlens_k: Option<Vec<u32>>,
+    /// The document of each query, batch after batch: a row sees only keys of its own (int32)
+    #[arg(
+        long, value_parser = flags::integers, allow_hyphen_values = true, value_name = "LIST|FILE.npy",
+        requires = "documents_k", help_heading = MASKS
+    )]
+    documents_q: Option<Integers>,
+    /// The document of each key
+    #[arg(
+        long, value_parser = flags::integers, allow_hyphen_values = true, value_name = "LIST|FILE.npy",
+        requires = "documents_q", help_heading = MASKS
+    )]
+    documents_k: Option<Integers>,
     /// Valid queries of each batch: the rows after them are written as 0
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     q_len: Option<Vec<u32>>,

@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "all",
     "no score option",
     "grouped heads",
@@ -39,6 +39,7 @@ const NAMES: [&str; 27] = [
     "window, first keys kept",
     "offset per batch",
     "packed",
+    "documents",
     "q_len",
     "kv_len",
     "mask",
@@ -69,6 +70,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("causal", p.causal),
         ("window", p.window.is_some()),
         ("packed", p.packed_q.is_some() || p.packed_k.is_some()),
+        ("documents", p.documents),
         ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),

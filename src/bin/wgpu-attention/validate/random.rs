@@ -112,6 +112,7 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
     let tau = Temperature::Value(sizes.pick([1.0, 0.3, 7.0]));
     problem.temperature = options.pick([tau, tau, Temperature::PerHead, Temperature::PerRow]);
     problem.causal = options.chance(0.4);
+    problem.documents = options.chance(0.15);
     problem.q_len = options.chance(0.2);
     problem.kv_len = options.chance(0.3);
     if options.chance(0.25) {
@@ -194,6 +195,19 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     let (sq, sk) = (i64::from(s.seq_q), i64::from(s.seq_k));
     work.cu_seqlens_q = problem.packed_q.map(|total| starts(&mut rng, total, s.batch, s.seq_q));
     work.cu_seqlens_k = problem.packed_k.map(|total| starts(&mut rng, total, s.batch, s.seq_k));
+    let mut documents = |seq: i64, batch: u32| {
+        (0..i64::from(batch) * seq).map(|n| (n % seq.max(1) / 40 + rng.range(0, 5) / 5) as i32).collect()
+    };
+    if problem.documents {
+        work.documents_q = Some(match problem.packed_q {
+            Some(total) => documents(total.into(), 1),
+            None => documents(sq, s.batch),
+        });
+        work.documents_k = Some(match problem.packed_k {
+            Some(total) => documents(total.into(), 1),
+            None => documents(sk, s.batch),
+        });
+    }
     let mut lengths = |seq| batches.clone().map(|_| rng.range(0, seq) as u32).collect::<Vec<_>>();
     work.q_len = problem.q_len.then(|| lengths(sq));
     work.kv_len = problem.kv_len.then(|| lengths(sk));

@@ -27,7 +27,7 @@ pub(super) fn shrink(problem: &Problem, mut fails: impl FnMut(&Problem) -> bool)
 
 /// Each with one option less or one size halved.
 fn candidates(problem: &Problem) -> Vec<Problem> {
-    let options: [fn(&mut Problem); 21] = [
+    let options: [fn(&mut Problem); 22] = [
         |p| p.mask = None,
         |p| p.bias = None,
         |p| p.softcap = None,
@@ -41,6 +41,7 @@ fn candidates(problem: &Problem) -> Vec<Problem> {
         |p| p.window = None,
         |p| p.causal = false,
         |p| (p.packed_q, p.packed_k) = (None, None),
+        |p| p.documents = false,
         |p| p.q_len = false,
         |p| p.kv_len = false,
         |p| p.alignment = Alignment::default(),

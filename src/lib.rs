@@ -37,7 +37,7 @@
 //! [`PipelineKey`]) → [`Prepared::bind`] (your buffers) → [`Bound::encode`] (into your encoder). Nothing is submitted, nothing waits. For
 //! host slices there is [`Attention::run`] and its blocking twin; for the scores themselves, [`Attention::scores`].
 //!
-//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`].
+//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`]; drawing tokens from logits in [`sampling`].
 //!
 //! All of these types are `Send + Sync` except in browsers. On OpenGL use one thread all the same: wgpu gives its context to one
 //! thread at a time, and gives up when another holds it for long.
@@ -157,6 +157,8 @@ mod pages {
     mod masks {}
     #[doc = include_str!("../docs/normalizers.md")]
     mod normalizers {}
+    #[doc = include_str!("../docs/sampling.md")]
+    mod sampling {}
     #[doc = include_str!("../docs/scores.md")]
     mod scores {}
     #[doc = include_str!("../docs/sharpness.md")]

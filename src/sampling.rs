@@ -7,8 +7,7 @@
 //! # What is promised
 //!
 //! A token is a function of its row's logits, settings, seed and offset: the same in any batch, on every device, and from [`twin`] on the
-//! CPU. For probabilities, sums, entropies and noise are computed in whole numbers ([docs/sampling.md](https://docs.rs/crate/wgpu-attention)
-//! says how); the f32 arithmetic that is left (a penalty, a bias, one multiplication by 1/T, the distance to the largest logit) is single
+//! CPU. For probabilities, sums, entropies and noise are computed in whole numbers (docs/sampling.md says how); the f32 arithmetic that is left (a penalty, a bias, one multiplication by 1/T, the distance to the largest logit) is single
 //! operations that WGSL wants rounded correctly, between which bits are looked at, so that none can be fused.
 //!
 //! ```

@@ -118,12 +118,12 @@ fn apply(step: &Step, row: &mut Row, problem: &Problem, inputs: &Inputs<'_>, r: 
         },
         Step::DynamicTemperature { .. } => dynamic(row, settings),
         Step::TopK(0) => {}
-        Step::TopK(k) => select(row, k.into(), |l| order(l), |_| 1),
+        Step::TopK(k) => select(row, k.into(), order, |_| 1),
         Step::TopP(_) | Step::Typical(_) if settings[0] == 0 => {}
         Step::TopP(_) => {
             if let Some((most, _)) = largest(row) {
                 let target = share_of_sum(total(row, most), settings[0]);
-                select(row, target, |l| order(l), |l| weight_of(below(most, l)));
+                select(row, target, order, |l| weight_of(below(most, l)));
             }
         }
         Step::Typical(_) => {

@@ -32,6 +32,7 @@ use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
 use crate::mask::Alignment;
 use crate::problem::Problem;
+use crate::qk_norm::NormGains;
 use crate::score::Sink;
 use crate::scores::ScoreStage;
 use crate::shape::Shape;
@@ -134,6 +135,7 @@ impl Case {
         header.normalizer = problem.normalizer;
         header.dropout = problem.dropout.zip(inputs.tables.dropout);
         header.softcap = problem.softcap.map(f64::from);
+        header.qk_norm = problem.qk_norm.map(|norm| norm.gains(NormGains::None));
 
         let s = &problem.shape;
         let size = |n: u32| n as usize;
@@ -170,6 +172,14 @@ impl Case {
             // At most 2^30, as lengths are.
             let lens: Vec<i32> = lens.iter().map(|&n| n as i32).collect();
             put(name, Array::i32(&[lens.len()], &lens));
+        }
+        for (name, gains, heads) in
+            [("q_gain", inputs.tables.q_gain, s.q_heads), ("k_gain", inputs.tables.k_gain, s.kv_heads)]
+        {
+            let Some(gains) = gains else { continue };
+            let per_head = problem.qk_norm.is_some_and(|norm| norm.gains == NormGains::PerHead);
+            let shape = [size(heads), size(s.head_dim_qk)];
+            put(name, Array::f32(&shape[usize::from(!per_head)..], gains));
         }
         if let Some(offsets) = inputs.tables.causal_offset {
             put("causal_offset", Array::i32(&[offsets.len()], offsets));

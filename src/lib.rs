@@ -74,6 +74,7 @@
 //! - `backends` (default): wgpu's Vulkan, Metal, DX12, GL and WebGPU back ends. Off where your app chooses them.
 //! - `user-code`: score and mask functions of your own, in WGSL ([`UserCode`]).
 //! - `case`: case files, one problem with its right answer in a safetensors file.
+//! - `measure`: a stopwatch, the adapter's ceilings and kernels against them ([`measure`]), and the tuner ([`tune`]).
 //! - `cli`: the program `wgpu-attention`.
 
 #![forbid(unsafe_code)]
@@ -103,12 +104,15 @@ mod host;
 mod kernel;
 mod layout;
 mod mask;
+#[cfg(feature = "measure")]
+pub mod measure;
 mod memory;
 mod normalizer;
 mod plan;
 mod prepared;
 mod problem;
 mod program;
+mod qk_norm;
 pub mod random;
 mod readback;
 pub mod reference;
@@ -120,6 +124,8 @@ mod shape;
 mod sharpness;
 pub mod softmax;
 mod tensor;
+#[cfg(feature = "measure")]
+pub mod tune;
 mod user_code;
 
 pub use attention::Attention;
@@ -139,6 +145,7 @@ pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData,
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
 pub use sampling::Sampler;
+pub use qk_norm::{NormGains, NormKind, QkNorm};
 pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
 pub use shape::{MAX_SEQ, Shape, Stats};

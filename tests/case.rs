@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::softmax::{Kind, RowTemperature};
 use wgpu_attention::{
-    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, Normalizer,
-    Outputs, PlanOptions, Problem, Scale, ScoreStage, Shape, SigmoidBias, Sink, Temperature, Window,
-    headless, reference,
+    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, NormGains,
+    Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape, SigmoidBias, Sink,
+    Temperature, Window, headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -137,6 +137,8 @@ fn options_reach_the_problem() {
     assert_eq!(named("top_left"), Some(Alignment::TopLeft));
     assert_eq!(named("bottom_right"), Some(Alignment::BottomRight));
     assert_eq!(with(r#""softcap": 30"#).softcap, Some(30.0));
+    assert_eq!(with(r#""qk_norm": {"l2": 0}"#).qk_norm, Some(QkNorm { eps: 0.0, ..QkNorm::l2() }));
+    assert_eq!(with(r#""qk_norm": {"rms": 1e-6}"#).qk_norm, Some(QkNorm::rms(1e-6)));
     let window = with(r#""window": {"left": 3, "right": null, "keep_first": 1}, "causal_offset": 2"#);
     assert_eq!(window.window, Some(Window { left: Some(3), right: None, keep_first: 1 }));
     assert_eq!((window.causal, window.alignment), (false, Alignment::Offset(2)));
@@ -236,6 +238,16 @@ fn wrong_keys_are_refused() {
     refused(&with(r#""temperature": 0"#), &["temperature", "0", "above 0"]);
     refused(&with(r#""temperature": -1"#), &["temperature", "-1", "above 0"]);
     refused(&with(r#""softcap": 0"#), &["softcap", "above 0"]);
+    for norm in [
+        r#"{"l2": 1e-19}"#,
+        r#"{"l2": -1}"#,
+        r#"{"rms": "x"}"#,
+        r#"{"max": 1}"#,
+        r#"{"l2": 1, "rms": 1}"#,
+        "1",
+    ] {
+        refused(&with(&format!(r#""qk_norm": {norm}"#)), &["qk_norm", "at least 1e-18"]);
+    }
     refused(&with(r#""causal": 1"#), &["causal", "1", "true or false"]);
     refused(&with(r#""causal_offset": "middle""#), &["causal_offset", "middle", "top_left"]);
     refused(&with(r#""causal_offset": 1.5"#), &["causal_offset", "1.5", "integer"]);
@@ -379,6 +391,11 @@ fn a_problem_survives_the_round_trip() {
                 .alibi_slopes(&[0.5, 0.25, 0.125, 0.1])
                 .sinks(&[-1.0, 0.0, 1.0, 2.0]),
         ),
+        (
+            plain.clone().qk_norm(QkNorm::rms(1e-6).gains(NormGains::PerHead)),
+            inputs.gains(&q[..4 * 8], &k[..2 * 8]),
+        ),
+        (plain.clone().qk_norm(QkNorm { eps: 0.5, ..QkNorm::l2() }), inputs),
         (sigmoid(SigmoidBias::Value(-1.5)).dropout(0.25), inputs.dropout(7, u32::MAX)),
         (sigmoid(SigmoidBias::MinusLogSeqK), inputs),
         (sigmoid(SigmoidBias::MinusLogVisible), inputs),

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use wgpu_attention::{
     AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Error, Inputs, Kernel, Layout, LengthScale,
-    MaskFormat, Normalizer, Plan, PlanOptions, Problem, Scale, SigmoidBias, Sink, Slice, Stat, Stats,
-    Strides, Table, TableData, Temperature, Tensor, Tiles, Window, reference, wgpu,
+    MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Scale, SigmoidBias, Sink, Slice,
+    Stat, Stats, Strides, Table, TableData, Temperature, Tensor, Tiles, Window, reference, wgpu,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -630,6 +630,11 @@ fn rules_of_the_options() {
     }
     assert_eq!(with(good.clone().softcap(1e-40)).0, "scale / temperature");
     assert!(good.clone().softcap(2.3e38).check().is_ok());
+    for eps in [-1.0, 1e-19, f32::NAN, f32::INFINITY] {
+        let norm = QkNorm { eps, ..QkNorm::l2() };
+        assert_eq!(with(good.clone().qk_norm(norm)), is("qk_norm eps", &eps.to_string()));
+        assert_eq!(good.clone().qk_norm(QkNorm::rms(eps)).check().is_ok(), eps == 1e-19);
+    }
     for sizes in [[3, 4, 8, 9], [2, 2, 8, 9], [2, 4, 9, 8], [0, 4, 8, 9], [2, 4, 8, 0], [u32::MAX; 4]] {
         let value = format!("{sizes:?}");
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
@@ -724,22 +729,30 @@ fn sigmoid_attention_has_no_sum() {
 /// Tables are asked for, and refused, each by its name and length; and their numbers have rules.
 #[test]
 fn tables_of_the_options() {
-    let full = plain([2, 4, 2, 8, 9, 8, 8]).with_alibi().sink(Sink::PerHead).length_scale(LengthScale::Ssmax);
+    let full = plain([2, 4, 2, 8, 9, 4, 8])
+        .with_alibi()
+        .sink(Sink::PerHead)
+        .length_scale(LengthScale::Ssmax)
+        .qk_norm(QkNorm::l2().gains(NormGains::Shared));
     let plan = plan(&full, &Caps::webgpu_default());
     let four = [0.5f32; 4];
     let data = TableData {
         alibi_slopes: Some(&four),
         sinks: Some(&four),
         ssmax: Some(&four),
+        q_gain: Some(&four),
+        k_gain: Some(&four),
         ..TableData::default()
     };
-    assert_eq!(plan.tables().pack(&full, &data).map(|t| t.len()), Ok(12));
+    assert_eq!(plan.tables().pack(&full, &data).map(|t| t.len()), Ok(20));
     let none = plain([2, 4, 2, 8, 9, 8, 8]);
     type Set = for<'a> fn(&mut TableData<'a>, Option<&'a [f32]>);
-    let set: [(&str, Set); 3] = [
+    let set: [(&str, Set); 5] = [
         ("alibi_slopes", |t, x| t.alibi_slopes = x),
         ("sinks", |t, x| t.sinks = x),
         ("ssmax", |t, x| t.ssmax = x),
+        ("q_gain", |t, x| t.q_gain = x),
+        ("k_gain", |t, x| t.k_gain = x),
     ];
     for (name, set) in set {
         let pack = |problem: &Problem, values: Option<&[f32]>, base: &TableData<'_>| {
@@ -963,6 +976,14 @@ fn add_options(problem: &mut Problem, wild: u32, on: [bool; 3]) {
         problem.alibi = wild & 8 == 0;
         problem.softcap = (wild & 16 == 0).then_some(f32::from_bits(wild));
         problem.sink = [Sink::None, Sink::Zero, Sink::PerHead][pick(13, 3) as usize];
+        let gains = [NormGains::None, NormGains::Shared, NormGains::PerHead][pick(21, 3) as usize];
+        let eps = f32::from_bits(wild.rotate_left(11));
+        problem.qk_norm = match wild % 7 {
+            0 => Some(QkNorm { eps, ..QkNorm::l2().gains(gains) }),
+            1 => Some(QkNorm::rms(eps).gains(gains)),
+            2 => Some(QkNorm::l2().gains(gains)),
+            _ => None,
+        };
         problem.normalizer = match wild % 7 {
             0 => Normalizer::Sigmoid { bias: SigmoidBias::Value(f32::from_bits(wild)) },
             1 => Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible },

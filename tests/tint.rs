@@ -11,8 +11,8 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, Normalizer, Plan,
-    PlanOptions, Problem, Shape, SigmoidBias, Sink, Stats, Temperature, Window,
+    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, NormGains, Normalizer,
+    Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature, Window,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -46,6 +46,8 @@ fn problems() -> Vec<Problem> {
                     .with_q_len()
                     .temperature(Temperature::PerHead)
                     .sink(Sink::Zero),
+                plain.clone().qk_norm(QkNorm::l2()).temperature(Temperature::PerHead),
+                stats.clone().qk_norm(QkNorm::rms(1e-6).gains(NormGains::PerHead)).dtype(DType::F16),
                 plain.clone().dtype(DType::F16).softcap(30.0).with_alibi().sink(Sink::PerHead),
                 plain.clone().dtype(DType::Bf16).window(Window { left: Some(9), right: None, keep_first: 4 }),
                 stats

@@ -8,6 +8,7 @@ use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
 use crate::mask::{Alignment, MaskFormat};
 use crate::problem::Problem;
+use crate::qk_norm::NormGains;
 use crate::score::{Broadcast, Sink};
 use crate::scores::ScoreStage;
 use crate::shape::Shape;
@@ -30,6 +31,7 @@ pub struct Work {
     temperature: Option<Vec<f32>>,
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
+    gains: Option<[Vec<f32>; 2]>,
     dropout: Option<[u32; 2]>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
@@ -64,6 +66,14 @@ impl Work {
         problem.softcap = header.softcap.map(|cap| cap as f32);
         problem.causal = header.causal;
         problem.window = header.window;
+        let gains = floats("q_gain").zip(floats("k_gain")).map(<[_; 2]>::from);
+        problem.qk_norm = header.qk_norm.map(|norm| {
+            norm.gains(match arrays.get("q_gain").map(|array| array.shape.len()) {
+                None => NormGains::None,
+                Some(1) => NormGains::Shared,
+                Some(_) => NormGains::PerHead,
+            })
+        });
         problem.normalizer = header.normalizer;
         problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
@@ -114,6 +124,7 @@ impl Work {
             temperature,
             alibi_slopes,
             sinks,
+            gains,
             dropout: header.dropout.map(|(_, seed)| seed),
             expected,
             scores,
@@ -139,6 +150,9 @@ impl Work {
         inputs.tables.temperature = self.temperature.as_deref();
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
+        if let Some([q, k]) = &self.gains {
+            inputs = inputs.gains(q, k);
+        }
         inputs.tables.dropout = self.dropout;
         inputs
     }

@@ -168,5 +168,6 @@ fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
     // One more in each step of v: whether its keys lie on a boundary decides between two loops.
     let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
     let softmax = lanes + 1;
-    seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1)
+    let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
+    row_norms + seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1)
 }

@@ -64,8 +64,13 @@ pub(crate) struct Params {
     pub dropout_kept: u32,
     pub dropout_scale: f32,
     pub sigmoid_bias: f32,
+    pub q_gain: u32,
+    pub k_gain: u32,
+    pub norm_eps: f32,
     pub length_coef: f32,
     pub length_floor: u32,
+    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
+    pub _pad: [u32; 1],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -128,6 +133,9 @@ fields!(
     dropout_kept,
     dropout_scale,
     sigmoid_bias,
+    q_gain,
+    k_gain,
+    norm_eps,
     length_coef,
     length_floor,
 );

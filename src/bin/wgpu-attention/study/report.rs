@@ -1,6 +1,7 @@
 //! What the JSON file holds: the run, and what each chapter measured.
 
 use super::chapter::Chapter;
+use super::gradient::{self, Gradient};
 use super::lab::Lab;
 use super::scales::{self, Scales};
 use super::smoothing::{self, Smoothing};
@@ -40,10 +41,12 @@ pub(super) struct Report {
     pub scales: Scales,
     pub temperature: Temperatures,
     pub smoothing: Smoothing,
+    pub gradient: Gradient,
 }
 
 /// Steps of the progress bar.
-pub(super) const STEPS: usize = variance::STEPS + scales::STEPS + temperature::STEPS + smoothing::STEPS;
+pub(super) const STEPS: usize =
+    variance::STEPS + scales::STEPS + temperature::STEPS + smoothing::STEPS + gradient::STEPS;
 
 impl Report {
     /// Everything, with the user's own scale beside the known ones.
@@ -54,6 +57,7 @@ impl Report {
             scales: scales::measure(lab, scale)?,
             temperature: temperature::measure(lab)?,
             smoothing: smoothing::measure(lab)?,
+            gradient: gradient::measure(lab)?,
         })
     }
 
@@ -63,6 +67,7 @@ impl Report {
             self.scales.chapter(),
             self.temperature.chapter(),
             self.smoothing.chapter(),
+            self.gradient.chapter(),
         ]
     }
 }

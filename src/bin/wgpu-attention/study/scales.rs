@@ -206,15 +206,15 @@ impl Scales {
                     self.heads
                 ),
                 HEAD,
-                self.rows.iter().map(Row::cells),
+                names.iter().flat_map(|name| self.rows.iter().filter(|row| row.rule == *name)).map(Row::cells),
             )
             .text(
                 "<strong>How to read it.</strong> The trace of J is how much of a gradient a softmax lets through, summed over directions: \
                  near 0 the row has settled on a key. But J alone flatters the small scales. A gradient reaches q through scale · J · k: \
-                 with 1/d the Jacobian is that of a uniform row at every d, and what reaches q still dies out like 1/√d. And the usual \
-                 word that without a scale “gradients vanish” is half of it: what vanishes is that of the typical row (the median). A few \
-                 rows have two keys that tie, and at them the gradient is as much too large, so that the mean stays where it is. Most rows \
-                 learn nothing and some jump: only 1/√d gives the same to all of them, at every d.",
+                 with 1/d the Jacobian is that of a uniform row at every d, and what reaches q still dies out like 1/√d. And without a \
+                 scale it is not all gradients that vanish, but that of the typical row (the median). A few rows have two keys that nearly \
+                 tie, and there a small change of q moves the weights a lot, so that the mean over rows stays large. Most rows learn \
+                 nothing and some jump: only 1/√d gives the same to all of them, at every d.",
             )
             .text(
                 "<strong>Two warnings.</strong> 2/d and 1/√d are the same number at d = 4, so a test at small head dims cannot tell them \

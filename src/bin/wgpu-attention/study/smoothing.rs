@@ -10,10 +10,10 @@ use crate::captures::CAPTURES;
 use crate::fail::{Fail, Result};
 use crate::plot::{Axis, Line, Plot, number};
 use serde::Serialize;
-use wgpu_attention::{Problem, ScoreStage, Shape};
+use wgpu_attention::{Problem, ScoreStage, Shape, Stats};
 
 /// On the real head.
-const ON_A_HEAD: [Method; 9] = [
+const ON_A_HEAD: [Method; 11] = [
     Method::Softmax,
     Method::Temperature(0.5),
     Method::Temperature(2.0),
@@ -23,15 +23,19 @@ const ON_A_HEAD: [Method; 9] = [
     Method::Sink(2.0),
     Method::Ssmax(0.43),
     Method::LogN(32),
+    Method::Cosine(10.0),
+    Method::Sigmoid,
 ];
 /// As the context grows.
-const IN_GROWTH: [Method; 6] = [
+const IN_GROWTH: [Method; 8] = [
     Method::Softmax,
     Method::Softcap(5.0),
     Method::OffByOne,
     Method::Sink(8.0),
     Method::Ssmax(0.43),
     Method::LogN(512),
+    Method::Cosine(10.0),
+    Method::Sigmoid,
 ];
 /// Queries of the growing context, each with a key of its own that is meant for it.
 const QUERIES: u32 = 8;
@@ -60,11 +64,12 @@ struct OnHead {
     method: String,
     formula: &'static str,
     source: &'static str,
-    entropy: f64,
+    /// None where weights are no distribution, and so for the trace.
+    entropy: Option<f64>,
     largest: f64,
     /// Sum of the weights: below 1 with a sink.
     mass: f64,
-    trace: f64,
+    trace: Option<f64>,
     /// Weights of the last row, the largest first.
     last_row: Vec<f64>,
 }
@@ -74,9 +79,10 @@ struct OnHead {
 struct Grown {
     method: String,
     keys: u32,
-    entropy: f64,
+    /// None where weights are no distribution.
+    entropy: Option<f64>,
     /// `exp` of the mean entropy.
-    effective_keys: f64,
+    effective_keys: Option<f64>,
     /// Weight of the key that is meant for the query.
     needle: f64,
     mass: f64,
@@ -101,11 +107,14 @@ fn on_a_head(lab: &Lab) -> Result<(String, Vec<OnHead>)> {
     let Some(work) = case.work() else {
         return Err(Fail::Wrong(format!("{}: needs {}", capture.title(), case.missing().join(", "))));
     };
-    let shape = work.problem().shape;
+    // Not every method has statistics, and the weights tell all.
+    let mut plain = work.problem().clone();
+    plain.stats = Stats::default();
+    let shape = plain.shape;
     let mut methods = Vec::new();
     for method in ON_A_HEAD {
         let given = work.inputs();
-        let head = method.head(work.problem().clone(), [given.q, given.k, given.v]);
+        let head = method.head(plain.clone(), [given.q, given.k, given.v]);
         let (sinks, ssmax) = (head.sink.map(|s| vec![s; shape.q_heads as usize]), head.ssmax);
         let ssmax = ssmax.map(|s| vec![s; shape.q_heads as usize]);
         let mut inputs = given;
@@ -117,16 +126,17 @@ fn on_a_head(lab: &Lab) -> Result<(String, Vec<OnHead>)> {
             .map(|row| row.iter().map(|&p| f64::from(p)).collect())
             .collect();
         let mean = |f: &dyn Fn(&[f64]) -> f64| rows.iter().map(|row| f(row)).sum::<f64>() / rows.len() as f64;
+        let normal = method != Method::Sigmoid;
         let mut last_row = rows.last().cloned().unwrap_or_default();
         last_row.sort_by(|a, b| b.total_cmp(a));
         methods.push(OnHead {
             method: method.name(),
             formula: method.formula(),
             source: method.source(),
-            entropy: mean(&|p| p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum()),
+            entropy: normal.then(|| mean(&|p| p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum())),
             largest: mean(&|p| p.iter().copied().fold(0.0, f64::max)),
             mass: mean(&|p| p.iter().sum()),
-            trace: mean(&|p| Jacobian::of(p).trace),
+            trace: normal.then(|| mean(&|p| Jacobian::of(p).trace)),
             last_row,
         });
     }
@@ -170,13 +180,13 @@ fn growth(lab: &Lab) -> Result<Vec<Grown>> {
             let mean = |f: &dyn Fn(usize, &split::Row) -> f64| {
                 whole.rows.iter().enumerate().map(|(n, row)| f(n, row)).sum::<f64>() / rows as f64
             };
-            let entropy = mean(&|_, row| row.entropy);
+            let entropy = Some(mean(&|_, row| row.entropy)).filter(|h| h.is_finite());
             let theory = (method == Method::Softmax).then(|| needle_theory(&q, &k, keys));
             grown.push(Grown {
                 method: method.name(),
                 keys,
                 entropy,
-                effective_keys: entropy.exp(),
+                effective_keys: entropy.map(f64::exp),
                 needle: mean(&|n, row| row.out[n]),
                 mass: mean(&|_, row| row.out[rows]),
                 needle_theory: theory,
@@ -227,11 +237,11 @@ impl Smoothing {
                 m.method.clone(),
                 m.formula.to_owned(),
                 m.source.to_owned(),
-                format!("{:.3}", m.entropy),
-                format!("{:.1}", m.entropy.exp()),
+                m.entropy.map_or_else(String::new, |h| format!("{h:.3}")),
+                m.entropy.map_or_else(String::new, |h| format!("{:.1}", h.exp())),
                 format!("{:.3}", m.largest),
                 format!("{:.3}", m.mass),
-                format!("{:.3}", m.trace),
+                m.trace.map_or_else(String::new, |trace| format!("{trace:.3}")),
             ]
         });
         let curve = |name: &str, f: fn(&Grown) -> f64| -> Vec<[f64; 2]> {
@@ -247,7 +257,9 @@ impl Smoothing {
         let plots = [
             plot("Weight of the key that is meant", Axis::log10("weight"), |g| g.needle)
                 .line(Line::theory("softmax, in theory", theory).colour(0)),
-            plot("Keys that count", Axis::log2("exp(entropy), keys"), |g| g.effective_keys),
+            plot("Keys that count", Axis::log2("exp(entropy), keys"), |g| {
+                g.effective_keys.unwrap_or(f64::NAN)
+            }),
             plot("Weight of all keys together", Axis::linear("sum of weights").range(0.0, 1.05), |g| g.mass),
         ];
         let most_parts = self.growth.iter().map(|g| g.parts).max().unwrap_or(1);
@@ -258,8 +270,8 @@ impl Smoothing {
             [
                 g.method.clone(),
                 g.keys.to_string(),
-                format!("{:.3}", g.entropy),
-                number(g.effective_keys),
+                g.entropy.map_or_else(String::new, |h| format!("{h:.3}")),
+                g.effective_keys.map_or_else(String::new, number),
                 number(g.needle),
                 theory,
                 format!("{:.3}", g.mass),
@@ -275,7 +287,8 @@ impl Smoothing {
             ))
             .plots([ranks])
             .table(
-                "Means over the rows. The entropy is that of the keys' weights, which with a sink sum to less than 1.",
+                "Means over the rows. The entropy is that of the keys' weights, which with a sink sum to less than 1. Sigmoid weights are no \
+                 distribution and sum to anything: they have neither entropy nor this Jacobian.",
                 ["method", "weight of key j", "source", "entropy, nats", "keys that count", "largest", "mass", "trace of J"],
                 on_head,
             )

@@ -10,11 +10,13 @@
 //! ```
 //!
 //! A sink is a part without keys, which is merged last. A length scale, which a part would take from its own keys, becomes the factor
-//! that it comes to for the whole row.
+//! that it comes to for the whole row. Sigmoid weights know nothing of each other: there are no statistics, and the parts' sums add up.
 
 use super::lab::Lab;
 use crate::fail::{Fail, Result};
-use wgpu_attention::{Error, Inputs, LengthScale, Outputs, Problem, Scale, Shape, Sink};
+use wgpu_attention::{
+    Error, Inputs, LengthScale, Normalizer, Outputs, Problem, Scale, Shape, SigmoidBias, Sink,
+};
 
 /// One batch, one head; every row sees every key.
 #[derive(Debug, Clone)]
@@ -43,8 +45,8 @@ pub(super) struct Whole {
     pub parts: u32,
 }
 
-/// What the fused pass says of a row.
-#[derive(Debug, Clone, PartialEq)]
+/// What the fused pass says of a row. Without a softmax there are no statistics: they are NaN.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Row {
     pub lse: f64,
     pub entropy: f64,
@@ -52,7 +54,7 @@ pub(super) struct Row {
     pub out: Vec<f64>,
 }
 
-/// All three statistics are asked for.
+/// With all statistics that the problem can have.
 pub(super) fn run(lab: &Lab, head: &Head<'_>) -> Result<Whole> {
     let mut parts = 1;
     loop {
@@ -69,9 +71,18 @@ pub(super) fn run(lab: &Lab, head: &Head<'_>) -> Result<Whole> {
 
 /// The problem with its keys as so many batches.
 fn in_parts(head: &Head<'_>, parts: u32) -> Problem {
-    let mut problem = head.problem.clone().with_lse().with_entropy().with_row_max();
+    let mut problem = head.problem.clone();
+    if problem.normalizer == Normalizer::Softmax {
+        problem = problem.with_lse().with_entropy().with_row_max();
+    }
     if parts > 1 {
         let shape = problem.shape;
+        if let Normalizer::Sigmoid {
+            bias: bias @ (SigmoidBias::MinusLogSeqK | SigmoidBias::MinusLogVisible),
+        } = &mut problem.normalizer
+        {
+            *bias = SigmoidBias::Value(-f64::from(shape.seq_k).ln() as f32);
+        }
         let factor = factor(problem.length_scale, shape.seq_k, head.ssmax);
         problem.scale = Scale::Value((problem.scale.value(shape.head_dim_qk) * factor) as f32);
         problem.length_scale = LengthScale::None;
@@ -93,7 +104,8 @@ fn factor(rule: LengthScale, n: u32, ssmax: Option<f32>) -> f64 {
 }
 
 fn run_parts(lab: &Lab, head: &Head<'_>, problem: Problem) -> Result<Whole> {
-    let Shape { batch: parts, seq_q, .. } = problem.shape;
+    let Shape { batch: parts, seq_q, head_dim_v, .. } = problem.shape;
+    let width = head_dim_v as usize;
     let q = head.q.repeat(parts as usize);
     let temperature = head.temperature.map(|t| t.repeat(parts as usize));
     let (sinks, ssmax) = (head.sink.map(|s| [s]), head.ssmax.map(|s| [s]));
@@ -113,19 +125,20 @@ fn run_parts(lab: &Lab, head: &Head<'_>, problem: Problem) -> Result<Whole> {
         _ => None,
     };
     let rows = (0..seq_q as usize).map(|row| {
-        let states = (0..parts as usize).map(|part| state(&states, part * seq_q as usize + row));
+        let states = (0..parts as usize).map(|part| state(&states, width, part * seq_q as usize + row));
+        if head.problem.normalizer != Normalizer::Softmax {
+            return states.reduce(add).unwrap_or_default();
+        }
         let sink = sink.map(|lse| Row { lse, entropy: 0.0, row_max: f64::NEG_INFINITY, out: Vec::new() });
         merge(&states.collect::<Vec<_>>(), sink.as_ref())
     });
     Ok(Whole { rows: rows.collect(), parts })
 }
 
-fn state(outputs: &Outputs, row: usize) -> Row {
+fn state(outputs: &Outputs, width: usize, row: usize) -> Row {
     let of = |stat: &Option<Vec<f32>>| {
         stat.as_ref().and_then(|numbers| numbers.get(row)).map_or(f64::NAN, |&x| f64::from(x))
     };
-    let rows = outputs.lse.as_ref().map_or(1, |lse| lse.len().max(1));
-    let width = outputs.out.len() / rows;
     let out = outputs.out.chunks(width.max(1)).nth(row).unwrap_or_default();
     Row {
         lse: of(&outputs.lse),
@@ -133,6 +146,11 @@ fn state(outputs: &Outputs, row: usize) -> Row {
         row_max: of(&outputs.row_max),
         out: out.iter().map(|&x| f64::from(x)).collect(),
     }
+}
+
+fn add(mut sum: Row, part: Row) -> Row {
+    sum.out.iter_mut().zip(part.out).for_each(|(sum, x)| *sum += x);
+    sum
 }
 
 /// The state of the union. The sink has a share of the weights, and no part in the entropy of the keys.

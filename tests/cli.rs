@@ -758,9 +758,19 @@ fn demo_writes_a_page_that_asks_for_nothing() {
     let folder = folder();
     let path = folder.path().join("page.html");
     let out = succeeds(&["demo", "--html", path.to_str().unwrap()]);
-    for word in
-        ["adapter", "driver", "kernel", "SmolLM2", "MiniLM", "0.25", "nats", "of bound", "page.html", "next"]
-    {
+    for word in [
+        "adapter",
+        "driver",
+        "kernel",
+        "SmolLM2",
+        "MiniLM",
+        "0.25",
+        "nats",
+        "of bound",
+        "page.html",
+        "study",
+        "next",
+    ] {
         assert!(out.contains(word), "{word}: {out}");
     }
     let page = std::fs::read_to_string(&path).unwrap();

@@ -31,6 +31,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::host::Inputs;
 use crate::layout::View;
+use crate::normalizer::Normalizer;
 use crate::problem::Problem;
 use crate::score::Sink;
 use crate::scores::ScoreStage;
@@ -236,16 +237,17 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     let s = &problem.shape;
     let scores = cpu.scores(q, k, [b, h, i]);
     let (keys, seen) = seen(&scores);
-    let is_softmax = problem.normalizer.is_softmax();
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
-        if is_softmax {
+        if problem.normalizer.is_softmax() {
             // A row beyond q_len has no softmax, and so no sink in it.
             truth.lse.push(cpu.sink(h).filter(|_| cpu.is_row(b, i)).map_or(minus_infinity, |sink| Bounded {
                 value: sink,
                 bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
             }));
+        }
+        if !matches!(problem.normalizer, Normalizer::Sigmoid { .. }) {
             truth.entropy.push(Bounded::default());
         }
         truth.row_max.push(minus_infinity);

@@ -29,7 +29,8 @@ pub enum ScoreStage {
     Raw,
     /// After the soft cap, of every pair. As [`ScoreStage::Raw`] where there is none.
     Capped,
-    /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of.
+    /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of, but for adaptive
+    /// temperature and top-k, which come after.
     Biased,
     /// After the softmax (and its sink) or another [`Normalizer`]: the attention weights, 0 where the row does not see the key. Before
     /// dropout.
@@ -185,6 +186,7 @@ impl<'a> Head<'a> {
         one.alibi = problem.alibi;
         one.sink = problem.sink;
         one.normalizer = problem.normalizer;
+        (one.adaptive_temperature, one.top_k) = (problem.adaptive_temperature, problem.top_k);
         if problem.score_mod.is_some() || problem.mask_mod.is_some() {
             return Err(Error::KernelUnavailable {
                 kernel: Kernel::Naive.name(),
@@ -280,6 +282,7 @@ impl<'a> Head<'a> {
         }
         (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi) = (false, None, false, None, None, false);
         (p.sink, p.normalizer) = (Sink::None, Normalizer::Softmax);
+        (p.adaptive_temperature, p.top_k) = (None, None);
         if !p.uses_positions() {
             p.alignment = Alignment::default();
         }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::{
-    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, Normalizer,
-    Outputs, PlanOptions, Problem, Scale, ScoreStage, Shape, SigmoidBias, Sink, Temperature, Window,
-    headless, reference,
+    AdaptiveTemperature, Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale,
+    MaskFormat, Normalizer, Outputs, PlanOptions, Problem, Scale, ScoreStage, Shape, SigmoidBias, Sink,
+    Temperature, Window, headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -228,6 +228,14 @@ fn wrong_keys_are_refused() {
     refused(&with(r#""temperature": 0"#), &["temperature", "0", "above 0"]);
     refused(&with(r#""temperature": -1"#), &["temperature", "-1", "above 0"]);
     refused(&with(r#""softcap": 0"#), &["softcap", "above 0"]);
+    refused(&with(r#""normalizer": "hardmax""#), &["normalizer", "hardmax", "entmax15"]);
+    refused(&with(r#""normalizer": "sigmoid""#), &["sigmoid_bias"]);
+    refused(&with(r#""normalizer": "sigmoid", "sigmoid_bias": "-ln""#), &["sigmoid_bias", "-ln(seq_k)"]);
+    refused(&with(r#""sigmoid_bias": 1"#), &["sigmoid_bias", "left out"]);
+    refused(&with(r#""dropout": {"rate": 1, "seed": 0, "offset": 0}"#), &["dropout", "below 1"]);
+    refused(&with(r#""dropout": {"rate": 0.5, "seed": 0}"#), &["dropout", "offset"]);
+    refused(&with(r#""top_k": 0"#), &["top_k", "at least 1"]);
+    refused(&with(r#""adaptive_temperature": {"coefficients": [1, 2], "above": 0}"#), &["five numbers"]);
     refused(&with(r#""causal": 1"#), &["causal", "1", "true or false"]);
     refused(&with(r#""causal_offset": "middle""#), &["causal_offset", "middle", "top_left"]);
     refused(&with(r#""causal_offset": 1.5"#), &["causal_offset", "1.5", "integer"]);
@@ -373,6 +381,10 @@ fn a_problem_survives_the_round_trip() {
         ),
         (sigmoid(SigmoidBias::Value(-1.5)).dropout(0.25), inputs.dropout(7, u32::MAX)),
         (sigmoid(SigmoidBias::MinusLogSeqK), inputs),
+        (plain.clone().adaptive_temperature(AdaptiveTemperature::default()), inputs),
+        (plain.clone().top_k(3), inputs),
+        (Problem::new(shape).with_entropy().normalizer(Normalizer::Sparsemax), inputs),
+        (Problem::new(shape).with_entropy().normalizer(Normalizer::Entmax15), inputs),
         (sigmoid(SigmoidBias::MinusLogVisible), inputs),
         // Numbers that 16 bits hold.
         (

@@ -172,6 +172,7 @@ fn unknown_options_are_usage_errors() {
         ("--sinks", "1,x", "zero"),
         ("--normalizer", "hardmax", "sigmoid=seq-k"),
         ("--dropout", "0.1", "RATE,SEED"),
+        ("--adaptive-temperature", "1,2", "six numbers"),
         ("--length-scale", "linear=2", "ssmax=LIST"),
         ("--length-scale", "llama4=0.1", "llama4=COEF,FLOOR"),
         ("--dtype", "f64", "bf16"),
@@ -439,7 +440,9 @@ fn run_takes_the_other_options() {
     let (_, case) = files.path("case.safetensors");
     let (_, sigmoid) = files.path("sigmoid.safetensors");
     let (_, dropped) = files.path("dropped.safetensors");
-    let runs: [(&[&str], &[&str]); 9] = [
+    let [sparse, largest, adapted] =
+        ["sparse", "largest", "adapted"].map(|name| files.path(&format!("{name}.safetensors")).1);
+    let runs: [(&[&str], &[&str]); 12] = [
         (&["--temperature-per-row", &dense.rows, "--length-scale", "yarn=4"], &["temperature/row"]),
         (&["--length-scale", "ssmax=0.4,1", "--align", "top-left"], &["ssmax"]),
         (&["--length-scale", "logn=2", "--causal", "--scores", "probs", "-o", &out], &["log-n", "30 probs"]),
@@ -467,6 +470,9 @@ fn run_takes_the_other_options() {
             &["sigmoid", "30 probs"],
         ),
         (&["--dropout", "0.5,7,1", "--save-case", &dropped], &["dropout"]),
+        (&["--normalizer", "entmax15", "--entropy", "--save-case", &sparse], &["entmax15"]),
+        (&["--top-k", "2", "--lse", "--save-case", &largest], &["top_k"]),
+        (&["--adaptive-temperature", "--lse", "--save-case", &adapted], &["adaptive"]),
         (&["--window", "none,1", "--align", "0", "--scores", "raw", "-o", &out], &["window", "30 raw"]),
     ];
     for (flags, words) in runs {
@@ -476,7 +482,8 @@ fn run_takes_the_other_options() {
             assert!(report.contains(word), "{word}: {report}");
         }
     }
-    assert!(succeeds(&["check", &case, &sigmoid, &dropped]).contains("3 of 3 passed"));
+    let saved = ["check", &case, &sigmoid, &dropped, &sparse, &largest, &adapted];
+    assert!(succeeds(&saved).contains("6 of 6 passed"));
     assert!(succeeds(&["run", &case]).contains("f16,f16,f16->f16"));
     // Slopes from a file are those of the command line, and files of 16 bits are read as they are.
     let alibi = format!("--alibi={}", dense.slopes);

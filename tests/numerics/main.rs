@@ -4,11 +4,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod adaptive;
 mod adversarial;
 mod causal;
 mod dense;
 mod dropout;
 mod empty;
+mod entmax;
 mod heads;
 mod layouts;
 mod leaks;
@@ -23,4 +25,5 @@ mod slicing;
 mod stats;
 mod storage;
 mod tiles;
+mod top_k;
 mod windows;

@@ -40,10 +40,23 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         let k_row = row_start(params.k, at.b, kv_head(at.h), at.x);
         // Four sums side by side: short sums round less than one long one.
         var sums = vec4<f32>(0.0);
+        var squares = vec2<f32>(0.0);
         for (var d = 0u; d < QK_DIM4; d++) {
-            sums = fma(load_q(q_row, d), load_k(k_row, d), sums);
+            var q = load_q(q_row, d);
+            let k = load_k(k_row, d);
+            if (QK_NORM) {
+                squares += vec2<f32>(dot(q, q), dot(k, k));
+            }
+            if (QK_GAIN) {
+                q *= qk_gain(at.h, d);
+            }
+            sums = fma(q, k, sums);
         }
-        let product = ((sums.x + sums.y) + (sums.z + sums.w)) * row_factor(seq, at.h, at.i);
+        var product = ((sums.x + sums.y) + (sums.z + sums.w)) * row_factor(seq, at.h, at.i);
+        if (QK_NORM) {
+            let norms = inverse_norm(vec4<f32>(squares, squares));
+            product *= norms.x * norms.y;
+        }
         s = finish_scores(vec4<f32>(product), seq, at.h, at.i, at.x).x;
     }
     scores[number] = s;

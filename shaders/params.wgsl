@@ -91,6 +91,11 @@ struct Params {
     // Added to the scores of sigmoid attention, in natural units.
     sigmoid_bias: f32,
 
+    // Normalised q and k, see qk_norm.wgsl.
+    q_gain: u32,
+    k_gain: u32,
+    norm_eps: f32,
+
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,
     length_floor: u32,

@@ -60,6 +60,11 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let row_numbers = vec4<u32>(first_row + 4u * row_group) + vec4<u32>(0u, 1u, 2u, 3u);
     var search = start_search(row_numbers < vec4<u32>(seq.rows));
 
+    var row_norms = vec4<f32>(1.0);
+    if (QK_NORM) {
+        row_norms = inverse_row_norms(seq, h, first_row + 4u * row_group, key_lane, row_group, lane);
+    }
+
     var level = row_level(seq, first_row + 4u * row_group);
     var state = empty_state();
     var o = array<vec4<f32>, OUT_REGISTERS>();
@@ -67,6 +72,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     for (var tile = first_tile(range); tile < range.end; tile = following_tile(tile, range, again)) {
         // ---- scores
         var s = array<vec4<f32>, KEYS_PER_THREAD>();
+        var key_squares = array<f32, KEYS_PER_THREAD>();
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
             stage_q(seq, h, first_row, chunk * DIM_CHUNK, lane);
             stage_k(seq.b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
@@ -82,6 +88,9 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 let q3 = pool[q_at + 3u * ROW_GROUPS];
                 for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                     let k = pool[K_STAGE + (c * KEY_LANES + key_lane) * K_STRIDE + d];
+                    if (QK_NORM) {
+                        key_squares[c] += dot(k, k);
+                    }
                     if (SOFTCAP) {
                         // Scores near a cap are large, and so are their partial sums: four products are summed before they
                         // meet them.
@@ -98,6 +107,12 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 s[c] += part[c];
             }
             workgroupBarrier();
+        }
+
+        if (QK_NORM) {
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                s[c] *= row_norms * inverse_norm(vec4<f32>(key_squares[c]));
+            }
         }
 
         // ---- softmax
@@ -327,6 +342,24 @@ fn is_own_column(column: u32, v_block: u32) -> bool {
     return column < V_BLOCK && v_block * V_BLOCK + column < V_DIM4;
 }
 
+// 1 / |q| of rows i .. i + 3, each thread of a row group adding up a part of the squares.
+fn inverse_row_norms(seq: Sequence, h: u32, i: u32, key_lane: u32, row_group: u32, lane: u32) -> vec4<f32> {
+    var squares = vec4<f32>(0.0);
+    for (var d = key_lane; d < QK_DIM4; d += KEY_LANES) {
+        for (var r = 0u; r < 4u; r++) { // unroll
+            if (i + r < seq.rows) {
+                let q = load_q(row_start(params.q, seq.b, h, i + r), d);
+                squares[r] += dot(q, q);
+            }
+        }
+    }
+    partial[lane] = squares;
+    workgroupBarrier();
+    let sum = row_sum(row_group);
+    workgroupBarrier();
+    return inverse_norm(sum);
+}
+
 // Rows first_row .. + ROWS - 1 of q, times their factor, dims first_dim .. + DIM_CHUNK - 1 (in vec4s). Rows and
 // dims beyond the end become 0.
 fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
@@ -338,6 +371,9 @@ fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
             let i = first_row + 4u * row_group + r;
             if (i < seq.rows && first_dim + d < QK_DIM4) {
                 rows[r] = load_q(row_start(params.q, seq.b, h, i), first_dim + d) * row_factor(seq, h, i);
+                if (QK_GAIN) {
+                    rows[r] *= qk_gain(h, first_dim + d);
+                }
             }
         }
         let to = 4u * d * ROW_GROUPS + row_group;

@@ -21,6 +21,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Attention {
     pub(crate) inner: Arc<Inner>,
+    #[cfg(feature = "measure")]
+    tuning: Option<Arc<crate::tune::Tuning>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,19 @@ impl Attention {
     /// With the app's own [`wgpu::PipelineCache`], through which compiled variants survive the program.
     pub fn with_pipeline_cache(device: &wgpu::Device, cache: Option<wgpu::PipelineCache>) -> Self {
         let context = Context::new(device, cache);
-        Attention { inner: Arc::new(Inner { context, pipelines: Variants::default() }) }
+        Attention {
+            inner: Arc::new(Inner { context, pipelines: Variants::default() }),
+            #[cfg(feature = "measure")]
+            tuning: None,
+        }
+    }
+
+    /// With what a [`Tuner`](crate::tune::Tuner) found on this device: it takes the place of the planner's choice for problems of
+    /// the classes that were tuned, wherever [`PlanOptions`] leave the choice open. Compiled variants are shared with the original.
+    #[cfg(feature = "measure")]
+    pub fn with_tuning(mut self, tuning: crate::tune::Tuning) -> Self {
+        self.tuning = Some(Arc::new(tuning));
+        self
     }
 
     /// The device that everything is made on.
@@ -85,7 +99,14 @@ impl Attention {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan_with(&self, problem: &Problem, options: &PlanOptions) -> Result<Plan> {
-        Plan::new(problem, self.caps(), options)
+        let plan = Plan::new(problem, self.caps(), options)?;
+        #[cfg(feature = "measure")]
+        if *options == PlanOptions::default()
+            && let Some(tuned) = self.tuning.as_ref().and_then(|t| t.plan(self.device(), self.caps(), &plan))
+        {
+            return Ok(tuned);
+        }
+        Ok(plan)
     }
 
     /// Compiles what a plan needs (or finds it compiled) and makes its buffers: a few hundred bytes for each slice, and the
@@ -93,8 +114,9 @@ impl Attention {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::LimitExceeded`] for a plan made for a device that has more than this one; [`Error::Driver`] where the driver
-    /// refuses the shader; [`Error::OutOfMemory`] or [`Error::DeviceLost`] where there is no buffer to be had.
+    /// [`LimitExceeded`](crate::Error::LimitExceeded) for a plan made for a device that has more than this one;
+    /// [`Driver`](crate::Error::Driver) where the driver refuses the shader; [`OutOfMemory`](crate::Error::OutOfMemory) or
+    /// [`DeviceLost`](crate::Error::DeviceLost) where there is no buffer to be had.
     pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         plan.fits(self.caps())?;
         let pipelines = self.pipelines(plan.key()).await?;

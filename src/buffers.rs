@@ -1,5 +1,6 @@
 //! What a caller binds: buffers and where in them a tensor begins.
 
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// A buffer of the caller's and where in it a tensor begins.
@@ -94,4 +95,40 @@ impl<'a> Buffers<'a> {
             Tensor::Mask => self.mask,
         }
     }
+}
+
+/// A buffer as a call binds it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Binding<'a> {
+    /// Its name in errors.
+    pub field: &'static str,
+    pub buffer: BufferRef<'a>,
+    /// Bytes that the call needs of it; with 0 it is not bound.
+    pub bytes: u64,
+    pub written: bool,
+}
+
+/// Checks buffers against what a call needs: usage, offset, size, and that none that is written is bound twice.
+pub(crate) fn check(all: &[Binding<'_>], alignment: u64) -> Result<()> {
+    let bound = || all.iter().filter(|b| b.bytes > 0);
+    for &Binding { field, buffer: BufferRef { buffer, offset }, bytes, .. } in bound() {
+        if !buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+            return Err(Error::BufferUsage { field, usage: "STORAGE" });
+        }
+        if !offset.is_multiple_of(alignment) {
+            return Err(Error::Offset { field, offset, alignment });
+        }
+        let available = buffer.size().saturating_sub(offset);
+        if bytes > available {
+            return Err(Error::BufferTooSmall { field, needed: bytes, available });
+        }
+    }
+    for written in bound().filter(|b| b.written) {
+        for other in bound() {
+            if other.field != written.field && written.buffer.buffer == other.buffer.buffer {
+                return Err(Error::Aliased { written: written.field, read: other.field });
+            }
+        }
+    }
+    Ok(())
 }

@@ -18,11 +18,13 @@ mod check;
 mod error;
 mod header;
 mod rules;
+mod softmax;
 mod work;
 
 pub use check::{Failure, Report};
 pub use error::CaseError;
 pub use header::{Op, Tolerance};
+pub use softmax::SoftmaxWork;
 pub use work::Work;
 
 use crate::dtype::DType;
@@ -30,6 +32,7 @@ use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
 use crate::mask::Alignment;
 use crate::problem::Problem;
+use crate::qk_norm::NormGains;
 use crate::score::Sink;
 use crate::scores::ScoreStage;
 use crate::shape::Shape;
@@ -47,6 +50,7 @@ pub struct Case {
     shape: Option<Shape>,
     missing: Vec<&'static str>,
     work: Option<Work>,
+    softmax: Option<SoftmaxWork>,
 }
 
 impl PartialEq for Case {
@@ -88,12 +92,16 @@ impl Case {
                 None
             }
         };
-        let missing = work::missing(&header, &arrays);
+        let missing = work::missing(&arrays);
         let work = match shape {
             Some(shape) if missing.is_empty() => Some(Work::new(&header, &arrays, shape)?),
             _ => None,
         };
-        Ok(Case { header, arrays, shape, missing, work })
+        let softmax = match header.op {
+            Op::Softmax | Op::LogSoftmax => Some(SoftmaxWork::new(&header, &arrays)?),
+            Op::Attention => None,
+        };
+        Ok(Case { header, arrays, shape, missing, work, softmax })
     }
 
     /// Makes a case of a problem and the outputs that it should have (for the right ones see
@@ -129,6 +137,7 @@ impl Case {
         header.top_k = problem.top_k;
         header.dropout = problem.dropout.zip(inputs.tables.dropout);
         header.softcap = problem.softcap.map(f64::from);
+        header.qk_norm = problem.qk_norm.map(|norm| norm.gains(NormGains::None));
 
         let s = &problem.shape;
         let size = |n: u32| n as usize;
@@ -165,6 +174,14 @@ impl Case {
             // At most 2^30, as lengths are.
             let lens: Vec<i32> = lens.iter().map(|&n| n as i32).collect();
             put(name, Array::i32(&[lens.len()], &lens));
+        }
+        for (name, gains, heads) in
+            [("q_gain", inputs.tables.q_gain, s.q_heads), ("k_gain", inputs.tables.k_gain, s.kv_heads)]
+        {
+            let Some(gains) = gains else { continue };
+            let per_head = problem.qk_norm.is_some_and(|norm| norm.gains == NormGains::PerHead);
+            let shape = [size(heads), size(s.head_dim_qk)];
+            put(name, Array::f32(&shape[usize::from(!per_head)..], gains));
         }
         if let Some(offsets) = inputs.tables.causal_offset {
             put("causal_offset", Array::i32(&[offsets.len()], offsets));
@@ -305,10 +322,15 @@ impl Case {
         &self.missing
     }
 
-    /// The problem with its inputs and expected outputs. `None` where something is [missing](Case::missing): a
-    /// problem without it would be another problem.
+    /// The attention problem with its inputs and expected outputs. `None` for another operation, and where something is
+    /// [missing](Case::missing): a problem without it would be another problem.
     pub fn work(&self) -> Option<&Work> {
         self.work.as_ref()
+    }
+
+    /// The softmax or log-softmax with its input and expected result. `None` for an attention.
+    pub fn softmax(&self) -> Option<&SoftmaxWork> {
+        self.softmax.as_ref()
     }
 
     fn shape_of(&self, tensor: &str) -> &[usize] {

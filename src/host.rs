@@ -78,6 +78,12 @@ impl<'a> Inputs<'a> {
         self
     }
 
+    /// With gains of normalised q and k, [`NormGains`](crate::NormGains), each finite.
+    pub fn gains(mut self, q_gain: &'a [f32], k_gain: &'a [f32]) -> Self {
+        (self.tables.q_gain, self.tables.k_gain) = (Some(q_gain), Some(k_gain));
+        self
+    }
+
     /// With seed and offset of dropout.
     pub fn dropout(mut self, seed: u32, offset: u32) -> Self {
         self.tables.dropout = Some([seed, offset]);

@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::mask::MaskFormat;
 use crate::plan::Tiles;
+use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 pub use crate::shader::tensor::Access;
 use crate::shape::Stats;
@@ -264,6 +265,10 @@ pub struct PipelineKey {
     pub temperature: TemperatureSource,
     /// A multiplier that depends on the row.
     pub length: LengthSource,
+    /// Normalised q and k.
+    pub qk_norm: Option<NormKind>,
+    /// Gains of these.
+    pub qk_gains: NormGains,
     /// The user's function of the score.
     pub score_mod: Option<UserCode>,
     /// The user's mask.
@@ -284,6 +289,7 @@ impl PipelineKey {
             || self.sink == Sink::PerHead
             || self.length == LengthSource::Ssmax
             || self.user_params
+            || self.qk_gains != NormGains::None
             || self.dropout
             || self.temperature != TemperatureSource::Number
     }
@@ -330,6 +336,10 @@ impl fmt::Display for PipelineKey {
             (self.length == LengthSource::Ssmax, "ssmax"),
             (self.length == LengthSource::LogTrainLen, "log-n"),
             (self.length == LengthSource::Llama4, "llama4"),
+            (self.qk_norm == Some(NormKind::L2), "qk_norm/l2"),
+            (self.qk_norm == Some(NormKind::Rms), "qk_norm/rms"),
+            (self.qk_gains == NormGains::Shared, "gains/shared"),
+            (self.qk_gains == NormGains::PerHead, "gains/head"),
             (self.stats.lse, "lse"),
             (self.stats.entropy, "entropy"),
             (self.stats.row_max, "row_max"),

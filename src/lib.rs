@@ -37,6 +37,8 @@
 //! [`PipelineKey`]) → [`Prepared::bind`] (your buffers) → [`Bound::encode`] (into your encoder). Nothing is submitted, nothing waits. For
 //! host slices there is [`Attention::run`] and its blocking twin; for the scores themselves, [`Attention::scores`].
 //!
+//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`].
+//!
 //! All of these types are `Send + Sync` except in browsers. On OpenGL use one thread all the same: wgpu gives its context to one
 //! thread at a time, and gives up when another holds it for long.
 //!
@@ -72,6 +74,7 @@
 //! - `backends` (default): wgpu's Vulkan, Metal, DX12, GL and WebGPU back ends. Off where your app chooses them.
 //! - `user-code`: score and mask functions of your own, in WGSL ([`UserCode`]).
 //! - `case`: case files, one problem with its right answer in a safetensors file.
+//! - `measure`: a stopwatch, the adapter's ceilings and kernels against them ([`measure`]), and the tuner ([`tune`]).
 //! - `cli`: the program `wgpu-attention`.
 
 #![forbid(unsafe_code)]
@@ -101,11 +104,15 @@ mod host;
 mod kernel;
 mod layout;
 mod mask;
+#[cfg(feature = "measure")]
+pub mod measure;
 mod memory;
 mod normalizer;
 mod plan;
 mod prepared;
 mod problem;
+mod program;
+mod qk_norm;
 pub mod random;
 mod readback;
 pub mod reference;
@@ -114,7 +121,10 @@ mod scores;
 mod shader;
 mod shape;
 mod sharpness;
+pub mod softmax;
 mod tensor;
+#[cfg(feature = "measure")]
+pub mod tune;
 mod user_code;
 
 pub use attention::Attention;
@@ -133,10 +143,12 @@ pub use normalizer::{Normalizer, SigmoidBias};
 pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
+pub use qk_norm::{NormGains, NormKind, QkNorm};
 pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
 pub use shape::{MAX_SEQ, Shape, Stats};
 pub use sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
+pub use softmax::Softmax;
 pub use tensor::Tensor;
 pub use user_code::UserCode;
 pub use wgpu;
@@ -154,6 +166,8 @@ mod pages {
     mod scores {}
     #[doc = include_str!("../docs/sharpness.md")]
     mod sharpness {}
+    #[doc = include_str!("../docs/softmax.md")]
+    mod softmax {}
     #[doc = include_str!("../docs/storage.md")]
     mod storage {}
     #[cfg(feature = "user-code")]

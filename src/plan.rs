@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::mask::Alignment;
 use crate::problem::Problem;
+use crate::qk_norm::NormGains;
 use crate::shader::{self, params::Params};
 use crate::sharpness::LengthScale;
 use crate::tensor::Tensor;
@@ -106,6 +107,8 @@ impl Plan {
             normalizer: tables::normalizer_source(problem.normalizer),
             search: problem.search(),
             sink: problem.sink,
+            qk_norm: problem.qk_norm.map(|norm| norm.kind),
+            qk_gains: problem.qk_norm.map_or(NormGains::None, |norm| norm.gains),
             dropout: problem.dropout.is_some(),
             score_mod: problem.score_mod.clone(),
             mask_mod: problem.mask_mod.clone(),
@@ -158,6 +161,9 @@ impl Plan {
             ssmax: tables.start(Table::Ssmax),
             user: tables.start(Table::User),
             user_params: problem.user_params,
+            q_gain: tables.start(Table::QGain),
+            k_gain: tables.start(Table::KGain),
+            norm_eps: problem.qk_norm.map_or(0.0, |norm| norm.kernel_eps()),
             dropout: tables.start(Table::Dropout),
             dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
             dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
@@ -201,6 +207,13 @@ impl Plan {
     /// Why this kernel and these tiles.
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+
+    /// The same plan for another reason.
+    #[cfg(feature = "measure")]
+    pub(crate) fn because(mut self, reason: String) -> Self {
+        self.reason = reason;
+        self
     }
 
     /// The compiled variant that is used.

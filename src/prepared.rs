@@ -1,7 +1,7 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
 use crate::attention::{Attention, Pipelines};
-use crate::buffers::{BufferRef, Buffers};
+use crate::buffers::{self, Buffers};
 use crate::context::CompiledPass;
 use crate::error::{Error, Result};
 use crate::kernel::Binding;
@@ -158,33 +158,15 @@ impl Prepared {
             }
         }
         let tensors = Tensor::ALL.map(|t| (t.name(), buffers.tensor(t), plan.tensor_bytes(t)));
-        let all = tensors
+        let all: Vec<_> = tensors
             .into_iter()
             .chain([("stats", buffers.stats, stats), ("tables", buffers.tables, tables)])
-            .filter_map(|(field, buffer, bytes)| Some((field, buffer?, bytes)))
-            .filter(|&(_, _, bytes)| bytes > 0);
-        let all: Vec<_> = all.collect();
-        for &(field, BufferRef { buffer, offset }, needed) in &all {
-            if !buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
-                return Err(Error::BufferUsage { field, usage: "STORAGE" });
-            }
-            let alignment = plan.binding_alignment();
-            if !offset.is_multiple_of(alignment) {
-                return Err(Error::Offset { field, offset, alignment });
-            }
-            let available = buffer.size().saturating_sub(offset);
-            if needed > available {
-                return Err(Error::BufferTooSmall { field, needed, available });
-            }
-        }
-        for &(written, out, _) in all.iter().filter(|b| matches!(b.0, "out" | "stats")) {
-            for &(read, other, _) in &all {
-                if read != written && out.buffer == other.buffer {
-                    return Err(Error::Aliased { written, read });
-                }
-            }
-        }
-        Ok(())
+            .filter_map(|(field, buffer, bytes)| {
+                let written = matches!(field, "out" | "stats");
+                Some(buffers::Binding { field, buffer: buffer?, bytes, written })
+            })
+            .collect();
+        buffers::check(&all, plan.binding_alignment())
     }
 
     fn bind_group(

@@ -7,6 +7,7 @@ use crate::kernel::Search;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
 use crate::normalizer::Normalizer;
+use crate::qk_norm::QkNorm;
 use crate::score::{Broadcast, Sink};
 use crate::shape::{Shape, Stats};
 use crate::sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
@@ -50,6 +51,8 @@ pub struct Problem {
     pub length_scale: LengthScale,
     /// A multiplier of the score that follows from the entropy of a row.
     pub adaptive_temperature: Option<AdaptiveTemperature>,
+    /// q and k are normalised before their product.
+    pub qk_norm: Option<QkNorm>,
     /// Storage of q, k, v and out, in this order.
     pub dtypes: [DType; 4],
     /// A row sees no key beyond its position.
@@ -103,6 +106,7 @@ impl Problem {
             temperature: Temperature::default(),
             length_scale: LengthScale::None,
             adaptive_temperature: None,
+            qk_norm: None,
             dtypes: [DType::F32; 4],
             causal: false,
             window: None,
@@ -166,6 +170,12 @@ impl Problem {
     /// A multiplier of the score that grows with the context.
     pub fn length_scale(mut self, length_scale: LengthScale) -> Self {
         self.length_scale = length_scale;
+        self
+    }
+
+    /// Normalises q and k before their product (arXiv 2010.04245). Gains come from the tables `q_gain` and `k_gain`.
+    pub fn qk_norm(mut self, norm: QkNorm) -> Self {
+        self.qk_norm = Some(norm);
         self
     }
 
@@ -310,6 +320,7 @@ impl Problem {
         self.scale.check()?;
         self.temperature.check()?;
         self.length_scale.check()?;
+        self.qk_norm.map_or(Ok(()), |norm| norm.check())?;
         if let Some(cap) = self.softcap
             && !(cap > 0.0 && (cap * core::f32::consts::LOG2_E).is_finite())
         {
@@ -467,6 +478,12 @@ impl Problem {
     pub(crate) fn uses_positions(&self) -> bool {
         let counts = !matches!(self.length_scale, LengthScale::None | LengthScale::Yarn { .. });
         self.causal || self.window.is_some() || self.alibi || counts
+    }
+
+    /// How many gains of q and of k the tables hold, where there are any.
+    pub(crate) fn gain_counts(&self) -> Option<[u64; 2]> {
+        let s = &self.shape;
+        self.qk_norm?.gain_counts([s.q_heads, s.kv_heads, s.head_dim_qk])
     }
 
     /// The distances `j - position` at which a row sees keys: at least, at most; `None` for unbounded.

@@ -232,6 +232,30 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
     Ok(truth)
 }
 
+/// Some rows of [`truth`], each of head_dim_v numbers: for problems that are too large to compute whole.
+///
+/// # Errors
+/// As [`truth`], and [`Error::Value`] for a row that does not exist.
+pub fn truth_of_rows(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) -> Result<Vec<Vec<Bounded>>> {
+    let cpu = Cpu::new(problem, inputs, &Mods::default())?;
+    let views = [
+        problem.view(Tensor::Q)?,
+        problem.view(Tensor::K)?,
+        problem.view(Tensor::V)?,
+        problem.view(Tensor::Out)?,
+    ];
+    let mut truth = Truth { out: vec![Bounded::default(); views[3].extent() as usize], ..Truth::default() };
+    rows.iter()
+        .map(|&at| {
+            cpu.check_row(at)?;
+            row(&cpu, &views, at, &mut truth);
+            let [b, h, i] = at;
+            let number = |d| truth.out[views[3].index([b, h, i, d]) as usize];
+            Ok((0..problem.shape.head_dim_v).map(number).collect())
+        })
+        .collect()
+}
+
 fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &mut Truth) {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;

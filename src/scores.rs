@@ -13,6 +13,7 @@ use crate::mask::{Alignment, MaskFormat};
 use crate::normalizer::Normalizer;
 use crate::plan::{PlanOptions, TableData};
 use crate::problem::Problem;
+use crate::qk_norm::{NormGains, QkNorm};
 use crate::readback;
 use crate::reference;
 use crate::score::{Broadcast, Sink};
@@ -177,6 +178,7 @@ impl<'a> Head<'a> {
             Problem::new(Shape { batch: 1, q_heads: 1, kv_heads: 1, seq_q: rows.len() as u32, ..*s });
         one.scale = problem.scale;
         one.length_scale = problem.length_scale;
+        one.qk_norm = problem.qk_norm;
         one.dtypes = problem.dtypes;
         one.causal = problem.causal;
         one.window = problem.window;
@@ -219,11 +221,20 @@ impl<'a> Head<'a> {
 
         let one_of = |table: Option<&'a [f32]>| table.map(|t| &t[h as usize..=h as usize]);
         let q_len = inputs.tables.q_len.map(|t| [t[b as usize].clamp(rows.start, rows.end) - rows.start]);
+        let gains_of = |table: Option<&'a [f32]>, head: u32| match problem.qk_norm {
+            Some(QkNorm { gains: NormGains::PerHead, .. }) => {
+                let dim = s.head_dim_qk as usize;
+                table.map(|t| &t[head as usize * dim..(head as usize + 1) * dim])
+            }
+            _ => table,
+        };
         let mut tables = TableData {
             kv_len: inputs.tables.kv_len.map(|t| &t[b as usize..=b as usize]),
             alibi_slopes: one_of(inputs.tables.alibi_slopes),
             sinks: one_of(inputs.tables.sinks),
             ssmax: one_of(inputs.tables.ssmax),
+            q_gain: gains_of(inputs.tables.q_gain, h),
+            k_gain: gains_of(inputs.tables.k_gain, kv),
             ..TableData::default()
         };
         one.temperature = problem.temperature;
@@ -287,7 +298,8 @@ impl<'a> Head<'a> {
             p.alignment = Alignment::default();
         }
         (self.bias, self.mask) = (None, None);
-        self.tables = TableData { temperature: self.tables.temperature, ..TableData::default() };
+        let TableData { temperature, q_gain, k_gain, .. } = self.tables;
+        self.tables = TableData { temperature, q_gain, k_gain, ..TableData::default() };
         Ok(self)
     }
 }

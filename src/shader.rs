@@ -6,12 +6,13 @@
 
 pub(crate) mod params;
 pub(crate) mod tensor;
-mod unroll;
+pub(crate) mod unroll;
 
 use crate::kernel::{
     Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 use crate::mask::MaskFormat;
+use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
@@ -24,7 +25,12 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     let tiles = &key.tiles;
     let qk_dim4 = key.head_dim_qk.div_ceil(4);
     let v_dim4 = key.head_dim_v.div_ceil(4);
-    let mut numbers = Constants::from([("THREADS", tiles.threads), ("QK_DIM4", qk_dim4), ("V_DIM4", v_dim4)]);
+    let mut numbers = Constants::from([
+        ("THREADS", tiles.threads),
+        ("QK_DIM", key.head_dim_qk),
+        ("QK_DIM4", qk_dim4),
+        ("V_DIM4", v_dim4),
+    ]);
     if key.kernel == Kernel::Tiled {
         let shape = tiles.shape(key.head_dim_v);
         numbers.extend([
@@ -78,6 +84,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("SSMAX", key.length == LengthSource::Ssmax),
         ("LOG_TRAIN_LEN", key.length == LengthSource::LogTrainLen),
         ("LLAMA4", key.length == LengthSource::Llama4),
+        ("QK_NORM", key.qk_norm.is_some()),
+        ("QK_RMS", key.qk_norm == Some(NormKind::Rms)),
+        ("QK_GAIN", key.qk_gains != NormGains::None),
+        ("QK_GAIN_PER_HEAD", key.qk_gains == NormGains::PerHead),
         ("LSE", key.stats.lse),
         ("ENTROPY", key.stats.entropy),
         ("ROW_MAX", key.stats.row_max),
@@ -160,6 +170,7 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         include_str!("../shaders/score.wgsl"),
         include_str!("../shaders/user_params.wgsl"),
         include_str!("../shaders/sharpness.wgsl"),
+        include_str!("../shaders/qk_norm.wgsl"),
         include_str!("../shaders/softmax.wgsl"),
         weights,
         search,

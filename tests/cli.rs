@@ -1,63 +1,15 @@
 //! The program, as a user meets it.
 
+#[path = "common/program.rs"]
+mod program;
+
+use program::{adapter, fails, finish, succeeds};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use wgpu_attention::case::{Case, Tolerance};
 use wgpu_attention::{
     Alignment, Broadcast, DType, Inputs, MaskFormat, Problem, ScoreStage, Shape, Sink, Temperature, Window,
     alibi_slopes, reference,
 };
-
-fn program(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wgpu-attention")).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// The exit code, after stdout and stderr.
-fn finish(args: &[&str]) -> (String, String, i32) {
-    let output = program(args);
-    // Said by Wayland's library, which EGL asks, where nobody is logged in at a screen.
-    let ours = |line: &&str| !line.contains("XDG_RUNTIME_DIR");
-    let err = text(&output.stderr).split_inclusive('\n').filter(ours).collect();
-    (text(&output.stdout), err, output.status.code().unwrap())
-}
-
-#[track_caller]
-fn succeeds(args: &[&str]) -> String {
-    let (out, err, code) = finish(args);
-    assert_eq!(code, 0, "{args:?}: {out}{err}");
-    assert!(!err.contains("error"), "{err}");
-    out
-}
-
-/// Fails with a code and one line that has all these words.
-#[track_caller]
-fn fails(args: &[&str], code: i32, words: &[&str]) {
-    let (out, err, got) = finish(args);
-    assert_eq!(got, code, "{args:?}: {out}{err}");
-    assert!(err.starts_with("error: ") && err.lines().count() == 1, "{err}");
-    for word in words {
-        assert!(err.contains(word), "{word:?} is not in {err:?}");
-    }
-}
-
-/// Whether there is an adapter; without one the test fails, unless the environment allows it.
-fn adapter(test: &str) -> bool {
-    let (_, err, code) = finish(&["info"]);
-    if code == 0 {
-        return true;
-    }
-    let allowed = std::env::var_os("WGPU_ATTENTION_ALLOW_NO_ADAPTER").is_some_and(|v| v == "1");
-    assert!(
-        allowed && code == 3,
-        "{err}. Set WGPU_ATTENTION_ALLOW_NO_ADAPTER=1 to skip what needs an adapter."
-    );
-    eprintln!("SKIPPED {test}: {err}");
-    false
-}
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -142,10 +94,10 @@ impl Files {
 #[test]
 fn help_names_the_commands() {
     let help = succeeds(&["--help"]);
-    for word in ["info", "run", "check", "validate", "demo", "study", "Exit codes"] {
+    for word in ["info", "run", "check", "validate", "demo", "bench", "tune", "study", "Exit codes"] {
         assert!(help.contains(word), "{help}");
     }
-    for command in ["info", "run", "check", "validate", "demo", "study"] {
+    for command in ["info", "run", "check", "validate", "demo", "bench", "tune", "study"] {
         assert!(succeeds(&[command, "--help"]).contains("Usage: wgpu-attention"));
     }
     assert!(succeeds(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
@@ -442,7 +394,12 @@ fn run_takes_the_other_options() {
     let (_, dropped) = files.path("dropped.safetensors");
     let [sparse, largest, adapted] =
         ["sparse", "largest", "adapted"].map(|name| files.path(&format!("{name}.safetensors")).1);
-    let runs: [(&[&str], &[&str]); 12] = [
+    let runs: [(&[&str], &[&str]); 14] = [
+        (&["--qk-norm", "l2", "--scale", "1", "--scores", "raw", "-o", &out], &["qk_norm/l2", "30 raw"]),
+        (
+            &["--qk-norm", "rms=0.1", "--q-gain", "1,-2,0.5,1", "--k-gain=-1,1,2,0.5", "--save-case", &case],
+            &["qk_norm/rms", "gains/shared"],
+        ),
         (&["--temperature-per-row", &dense.rows, "--length-scale", "yarn=4"], &["temperature/row"]),
         (&["--length-scale", "ssmax=0.4,1", "--align", "top-left"], &["ssmax"]),
         (&["--length-scale", "logn=2", "--causal", "--scores", "probs", "-o", &out], &["log-n", "30 probs"]),
@@ -515,6 +472,9 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--alibi=1"], &["alibi_slopes has 1", "2"]);
     wrong(&["--length-scale", "ssmax=1"], &["ssmax has 1", "2"]);
     wrong(&["--length-scale", "logn=1"], &["train_len is 1", "at least 2"]);
+    wrong(&["--qk-norm", "l2=1e-30"], &["qk_norm eps", "1e-18"]);
+    wrong(&["--qk-norm", "l2", "--q-gain", "1,2", "--k-gain", "1,2,3,4"], &["q_gain has 2", "8"]);
+    wrong(&["--q-gain", "1", "--k-gain", "1"], &["--qk-norm"]);
     wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
     wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);
@@ -724,7 +684,7 @@ fn check_json_has_the_promised_fields() {
     if !adapter("check_json_has_the_promised_fields") {
         return;
     }
-    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("onnx_softmax_axis_0"));
+    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("backward_softcap"));
     let (out, err, code) = finish(&["check", "--json", &good, &missing, "nowhere.safetensors"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let lines: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -740,15 +700,15 @@ fn check_json_has_the_promised_fields() {
     assert_eq!((&lines[0]["name"], &lines[0]["kernel"]), (&"causal_top_left_5_12".into(), &"tiled".into()));
     assert!(lines[0]["pass"] == true && lines[0]["max_abs"].is_f64() && lines[0]["reason"].is_null());
     assert!(lines[1]["pass"] == false && lines[1]["kernel"].is_null());
-    assert_eq!(lines[1]["reason"], "missing in this version: op softmax");
+    assert_eq!(lines[1]["reason"], "missing in this version: gradients (dout)");
     assert!(lines[2]["pass"] == false && lines[2]["reason"].as_str().unwrap().contains("cannot be read"));
 }
 
 /// What needs no adapter asks for none.
 #[test]
 fn check_needs_no_adapter_for_what_it_cannot_run() {
-    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("onnx_softmax_axis_0")]);
-    assert!(code == 1 && out.contains("op softmax"), "{out}");
+    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("backward_softcap")]);
+    assert!(code == 1 && out.contains("gradients"), "{out}");
 }
 
 #[test]

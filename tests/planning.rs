@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use wgpu_attention::{
     AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Error, Inputs, Kernel,
-    Layout, LengthScale, MaskFormat, Normalizer, Plan, PlanOptions, Problem, Scale, SigmoidBias, Sink, Slice,
-    Stat, Stats, Strides, Table, TableData, Temperature, Tensor, Tiles, Window, reference, wgpu,
+    Layout, LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Scale,
+    SigmoidBias, Sink, Slice, Stat, Stats, Strides, Table, TableData, Temperature, Tensor, Tiles, Window,
+    reference, wgpu,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -630,6 +631,11 @@ fn rules_of_the_options() {
     }
     assert_eq!(with(good.clone().softcap(1e-40)).0, "scale / temperature");
     assert!(good.clone().softcap(2.3e38).check().is_ok());
+    for eps in [-1.0, 1e-19, f32::NAN, f32::INFINITY] {
+        let norm = QkNorm { eps, ..QkNorm::l2() };
+        assert_eq!(with(good.clone().qk_norm(norm)), is("qk_norm eps", &eps.to_string()));
+        assert_eq!(good.clone().qk_norm(QkNorm::rms(eps)).check().is_ok(), eps == 1e-19);
+    }
     for sizes in [[3, 4, 8, 9], [2, 2, 8, 9], [2, 4, 9, 8], [0, 4, 8, 9], [2, 4, 8, 0], [u32::MAX; 4]] {
         let value = format!("{sizes:?}");
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
@@ -770,39 +776,52 @@ fn searches_have_rules() {
 /// A search goes through the keys again and again, and its rounds count where a driver ends loops early.
 #[test]
 fn passes_count_as_rounds() {
-    let mut caps = Caps::webgpu_default();
-    caps.max_loop_iterations = 20_000;
     for kernel in Kernel::ALL {
-        let fits = |change: fn(Problem) -> Problem| {
+        // The smallest power of two that is enough.
+        let needed = |change: fn(Problem) -> Problem| {
             let problem = change(plain([1, 1, 1, 8, 2000, 8, 8]));
-            Plan::new(&problem, &caps, &PlanOptions::kernel(kernel)).is_ok()
+            let fits = |limit: &u32| {
+                let caps = caps(|c| c.max_loop_iterations = *limit);
+                Plan::new(&problem, &caps, &PlanOptions::kernel(kernel)).is_ok()
+            };
+            (0..32).map(|log| 1 << log).find(fits).unwrap()
         };
-        assert!(fits(|p| p));
-        assert!(fits(|p| p.adaptive_temperature(AdaptiveTemperature::default())));
-        assert!(!fits(|p| p.normalizer(Normalizer::Sparsemax)), "{kernel}");
-        assert!(!fits(|p| p.top_k(5)), "{kernel}");
+        let one = needed(|p| p);
+        let two = needed(|p| p.adaptive_temperature(AdaptiveTemperature::default()));
+        assert!(one <= two && two <= 4 * one, "{kernel}: {one}, {two}");
+        for many in [needed(|p| p.normalizer(Normalizer::Sparsemax)), needed(|p| p.top_k(5))] {
+            assert!(many >= 4 * one && many <= 32 * one, "{kernel}: {one}, {many}");
+        }
     }
 }
 
 /// Tables are asked for, and refused, each by its name and length; and their numbers have rules.
 #[test]
 fn tables_of_the_options() {
-    let full = plain([2, 4, 2, 8, 9, 8, 8]).with_alibi().sink(Sink::PerHead).length_scale(LengthScale::Ssmax);
+    let full = plain([2, 4, 2, 8, 9, 4, 8])
+        .with_alibi()
+        .sink(Sink::PerHead)
+        .length_scale(LengthScale::Ssmax)
+        .qk_norm(QkNorm::l2().gains(NormGains::Shared));
     let plan = plan(&full, &Caps::webgpu_default());
     let four = [0.5f32; 4];
     let data = TableData {
         alibi_slopes: Some(&four),
         sinks: Some(&four),
         ssmax: Some(&four),
+        q_gain: Some(&four),
+        k_gain: Some(&four),
         ..TableData::default()
     };
-    assert_eq!(plan.tables().pack(&full, &data).map(|t| t.len()), Ok(12));
+    assert_eq!(plan.tables().pack(&full, &data).map(|t| t.len()), Ok(20));
     let none = plain([2, 4, 2, 8, 9, 8, 8]);
     type Set = for<'a> fn(&mut TableData<'a>, Option<&'a [f32]>);
-    let set: [(&str, Set); 3] = [
+    let set: [(&str, Set); 5] = [
         ("alibi_slopes", |t, x| t.alibi_slopes = x),
         ("sinks", |t, x| t.sinks = x),
         ("ssmax", |t, x| t.ssmax = x),
+        ("q_gain", |t, x| t.q_gain = x),
+        ("k_gain", |t, x| t.k_gain = x),
     ];
     for (name, set) in set {
         let pack = |problem: &Problem, values: Option<&[f32]>, base: &TableData<'_>| {
@@ -1031,6 +1050,14 @@ fn add_options(problem: &mut Problem, wild: u32, on: [bool; 3]) {
             coefficients: [1.0, 0.5, 0.0, -2.0, f32::from_bits(wild.rotate_left(3))],
             above: f32::from_bits(wild.rotate_left(5)),
         });
+        let gains = [NormGains::None, NormGains::Shared, NormGains::PerHead][pick(21, 3) as usize];
+        let eps = f32::from_bits(wild.rotate_left(11));
+        problem.qk_norm = match wild % 7 {
+            0 => Some(QkNorm { eps, ..QkNorm::l2().gains(gains) }),
+            1 => Some(QkNorm::rms(eps).gains(gains)),
+            2 => Some(QkNorm::l2().gains(gains)),
+            _ => None,
+        };
         problem.normalizer = match wild % 7 {
             2 => Normalizer::Sparsemax,
             3 => Normalizer::Entmax15,

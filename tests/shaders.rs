@@ -11,8 +11,8 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use std::collections::HashSet;
 use wgpu_attention::{
     Access, AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout,
-    LengthScale, MaskFormat, Normalizer, Plan, PlanOptions, Problem, SigmoidBias, Sink, Stats, Strides,
-    Temperature, Tiles, Window,
+    LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink,
+    Stats, Strides, Temperature, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -246,6 +246,11 @@ fn each_option() -> Vec<Problem> {
         add(&|p| (p.q_len, p.causal, p.alignment, p.stats) = (true, true, alignment, Stats::ALL));
     }
     add(&|p| p.softcap = Some(30.0));
+    for norm in [QkNorm::l2(), QkNorm::rms(1e-6)] {
+        for gains in [NormGains::None, NormGains::Shared, NormGains::PerHead] {
+            add(&|p| p.qk_norm = Some(norm.gains(gains)));
+        }
+    }
     for alignment in [Alignment::BottomRight, Alignment::PerBatch] {
         add(&|p| (p.alibi, p.alignment) = (true, alignment));
     }

@@ -4,12 +4,16 @@
 //! Needs Node.js and a folder in which `npm install webgpu` has run, named by `WGPU_ATTENTION_TINT`; without it the test says that it was
 //! left out.
 
+#[path = "operations/sources.rs"]
+mod operations;
+
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
 use wgpu_attention::{
     AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat,
-    Normalizer, Plan, PlanOptions, Problem, Shape, SigmoidBias, Sink, Stats, Temperature, Window,
+    NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature,
+    Window,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -43,6 +47,8 @@ fn problems() -> Vec<Problem> {
                     .with_q_len()
                     .temperature(Temperature::PerHead)
                     .sink(Sink::Zero),
+                plain.clone().qk_norm(QkNorm::l2()).temperature(Temperature::PerHead),
+                stats.clone().qk_norm(QkNorm::rms(1e-6).gains(NormGains::PerHead)).dtype(DType::F16),
                 plain.clone().dtype(DType::F16).softcap(30.0).with_alibi().sink(Sink::PerHead),
                 plain.clone().dtype(DType::Bf16).window(Window { left: Some(9), right: None, keep_first: 4 }),
                 stats
@@ -108,7 +114,8 @@ fn user_code(limits: &wgpu_attention::wgpu::Limits) -> String {
 
 #[test]
 fn every_shader_compiles_in_tint() {
-    let sources = sources();
+    let mut sources = sources();
+    sources.extend(operations::sources());
     assert!(sources.len() > 100, "{} shaders", sources.len());
     let Some(node_folder) = std::env::var_os("WGPU_ATTENTION_TINT") else {
         // Past libtest's capture.

@@ -14,8 +14,10 @@ use core::fmt;
 pub struct Report {
     /// The case's name.
     pub name: String,
-    /// The kernel that ran, if one did.
+    /// The attention kernel that ran, if one did.
     pub kernel: Option<Kernel>,
+    /// Whether something was computed and compared.
+    pub computed: bool,
     /// Largest absolute error over all outputs.
     pub max_abs: f64,
     /// Largest error relative to the expected value, over values that are not 0.
@@ -73,8 +75,24 @@ impl Case {
     ///
     /// Whatever goes wrong is a failure in the report: a case is never skipped.
     pub async fn check(&self, attention: &Attention, queue: &wgpu::Queue, options: &PlanOptions) -> Report {
-        let mut report =
-            Report { name: self.name().to_owned(), kernel: None, max_abs: 0.0, max_rel: 0.0, failure: None };
+        let mut report = Report {
+            name: self.name().to_owned(),
+            kernel: None,
+            computed: false,
+            max_abs: 0.0,
+            max_rel: 0.0,
+            failure: None,
+        };
+        if let Some(work) = self.softmax() {
+            match work.run(attention.device(), queue).await {
+                Ok(got) => {
+                    report.computed = true;
+                    report.compare("out", self.shape_of("out"), &got, work.expected(), self.tolerance());
+                }
+                Err(error) => report.failure = Some(Failure::Refused(error)),
+            }
+            return report;
+        }
         let Some(work) = self.work() else {
             report.failure = Some(Failure::Missing(self.missing().to_vec()));
             return report;
@@ -88,6 +106,7 @@ impl Case {
             Err(error) => return Report { failure: Some(Failure::Refused(error)), ..report },
         };
         report.kernel = Some(plan.kernel());
+        report.computed = true;
         let want = work.expected();
         for (output, got, want) in [
             ("out", Some(&got.out), Some(&want.out)),

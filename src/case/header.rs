@@ -4,6 +4,7 @@ use super::error::CaseError;
 use crate::dropout::Dropout;
 use crate::mask::{Alignment, Window};
 use crate::normalizer::{Normalizer, SigmoidBias};
+use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::scores::ScoreStage;
 use crate::sharpness::AdaptiveTemperature;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -43,6 +44,7 @@ impl Op {
                 "layout",
                 "scale",
                 "temperature",
+                "qk_norm",
                 "softcap",
                 "causal",
                 "causal_offset",
@@ -80,6 +82,8 @@ pub(crate) struct Header {
     pub scale: Option<f64>,
     pub temperature: Option<f64>,
     pub softcap: Option<f64>,
+    /// Without its gains, which are tensors.
+    pub qk_norm: Option<QkNorm>,
     pub causal: bool,
     pub causal_offset: Option<Alignment>,
     pub window: Option<Window>,
@@ -102,6 +106,7 @@ impl Header {
             scale: None,
             temperature: None,
             softcap: None,
+            qk_norm: None,
             causal: false,
             causal_offset: None,
             window: None,
@@ -138,6 +143,7 @@ impl Header {
             scale: keys.number("scale", "a number", f64::is_finite)?,
             temperature: keys.number("temperature", "a number above 0", positive)?,
             softcap: keys.number("softcap", "a number above 0", positive)?,
+            qk_norm: keys.take("qk_norm").map(qk_norm).transpose()?,
             causal: match keys.take("causal") {
                 None => false,
                 Some(Value::Bool(causal)) => causal,
@@ -176,6 +182,11 @@ impl Header {
             if let Some(number) = number {
                 put(key, json!(number));
             }
+        }
+        if let Some(norm) = self.qk_norm {
+            // As a text, f32 keeps its digits: 1e-6 and not 9.999999974752427e-7.
+            let eps = norm.eps.to_string().parse::<f64>().unwrap_or_default();
+            put("qk_norm", json!({norm_name(norm.kind): eps}));
         }
         if self.causal {
             put("causal", json!(true));
@@ -290,6 +301,30 @@ fn top_k(value: Value) -> Result<u32, CaseError> {
     match value.as_u64().and_then(|k| u32::try_from(k).ok()).filter(|&k| k > 0) {
         Some(k) => Ok(k),
         None => Err(wrong("top_k", value, "an integer of 32 bits, at least 1")),
+    }
+}
+
+fn norm_name(kind: NormKind) -> &'static str {
+    match kind {
+        NormKind::L2 => "l2",
+        NormKind::Rms => "rms",
+    }
+}
+
+fn qk_norm(value: Value) -> Result<QkNorm, CaseError> {
+    let norm = |kind: NormKind| {
+        let eps = value.get(norm_name(kind)).and_then(Value::as_f64)? as f32;
+        let norm = QkNorm { kind, eps, gains: NormGains::None };
+        norm.check().is_ok().then_some(norm)
+    };
+    let one = value.as_object().is_some_and(|object| object.len() == 1);
+    match norm(NormKind::L2).or_else(|| norm(NormKind::Rms)) {
+        Some(norm) if one => Ok(norm),
+        _ => Err(wrong(
+            "qk_norm",
+            value,
+            "{\"l2\": eps} (0, or at least 1e-18) or {\"rms\": eps} (at least 0)",
+        )),
     }
 }
 

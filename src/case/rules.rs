@@ -22,6 +22,8 @@ const ATTENTION: &[&str] = &[
     "alibi_slopes",
     "sinks",
     "temperature_per_head",
+    "q_gain",
+    "k_gain",
     "lse",
     "entropy",
     "scores",
@@ -81,6 +83,10 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
             "k" => (as_q, k_shape.clone()),
             "v" => (as_q, v_shape.clone()),
             "out" => (as_q_or_f32, out_shape.clone()),
+            "q_gain" | "k_gain" => {
+                let heads = if name == "q_gain" { hq } else { hkv };
+                if array.shape.len() == 1 { (F32, vec![d]) } else { (F32, vec![heads, d]) }
+            }
             "bias" | "mask" => {
                 dtype(name, array, if name == "mask" { &[Dtype::U8] } else { as_q_or_f32 })?;
                 broadcasts(name, array, scores)?;
@@ -145,6 +151,8 @@ fn together(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
             "temperature_per_head",
             "its gradient dtemperature_per_head is expected",
         ),
+        (has("k_gain"), "q_gain", "k_gain is there, and q and k have gains together"),
+        (has("q_gain"), "k_gain", "q_gain is there, and q and k have gains together"),
         (header.scores.is_some(), "scores", "the key \"scores\" says what it holds"),
     ];
     for (needed, tensor, why) in needs {
@@ -154,6 +162,14 @@ fn together(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
     }
     if has("scores") && header.scores.is_none() {
         return Err(CaseError::MissingKey("scores"));
+    }
+    if has("q_gain") && header.qk_norm.is_none() {
+        return Err(CaseError::MissingKey("qk_norm"));
+    }
+    if let (Some(q), Some(k)) = (arrays.get("q_gain"), arrays.get("k_gain"))
+        && q.shape.len() != k.shape.len()
+    {
+        return Err(shape_error("k_gain", k, format!("as many axes as q_gain has ({:?})", q.shape)));
     }
     if has("causal_offset") && header.causal_offset.is_some() {
         return Err(CaseError::Both("the key \"causal_offset\"", "the tensor \"causal_offset\""));

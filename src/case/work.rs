@@ -2,12 +2,13 @@
 
 use super::array::Array;
 use super::error::CaseError;
-use super::header::{Header, Op};
+use super::header::Header;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
 use crate::mask::{Alignment, MaskFormat};
 use crate::problem::Problem;
+use crate::qk_norm::NormGains;
 use crate::score::{Broadcast, Sink};
 use crate::scores::ScoreStage;
 use crate::shape::Shape;
@@ -30,6 +31,7 @@ pub struct Work {
     temperature: Option<Vec<f32>>,
     alibi_slopes: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
+    gains: Option<[Vec<f32>; 2]>,
     dropout: Option<[u32; 2]>,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
@@ -38,15 +40,11 @@ pub struct Work {
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
-pub(super) fn missing(header: &Header, arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
-    [
-        (header.op == Op::Softmax, "op softmax"),
-        (header.op == Op::LogSoftmax, "op log_softmax"),
-        (arrays.contains_key("dout"), "gradients (dout)"),
-    ]
-    .into_iter()
-    .filter_map(|(needed, name)| needed.then_some(name))
-    .collect()
+pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
+    [(arrays.contains_key("dout"), "gradients (dout)")]
+        .into_iter()
+        .filter_map(|(needed, name)| needed.then_some(name))
+        .collect()
 }
 
 impl Work {
@@ -68,6 +66,14 @@ impl Work {
         problem.softcap = header.softcap.map(|cap| cap as f32);
         problem.causal = header.causal;
         problem.window = header.window;
+        let gains = floats("q_gain").zip(floats("k_gain")).map(<[_; 2]>::from);
+        problem.qk_norm = header.qk_norm.map(|norm| {
+            norm.gains(match arrays.get("q_gain").map(|array| array.shape.len()) {
+                None => NormGains::None,
+                Some(1) => NormGains::Shared,
+                Some(_) => NormGains::PerHead,
+            })
+        });
         problem.normalizer = header.normalizer;
         problem.adaptive_temperature = header.adaptive_temperature;
         problem.top_k = header.top_k;
@@ -120,6 +126,7 @@ impl Work {
             temperature,
             alibi_slopes,
             sinks,
+            gains,
             dropout: header.dropout.map(|(_, seed)| seed),
             expected,
             scores,
@@ -145,6 +152,9 @@ impl Work {
         inputs.tables.temperature = self.temperature.as_deref();
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
+        if let Some([q, k]) = &self.gains {
+            inputs = inputs.gains(q, k);
+        }
         inputs.tables.dropout = self.dropout;
         inputs
     }

@@ -171,9 +171,10 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
     // One more in each step of v: whether its keys lie on a boundary decides between two loops.
     let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
     let softmax = lanes + 1;
+    let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
     let tiles = seq_k.div_ceil(keys);
     // Of a search: scores of all tiles, then what the threads have gathered, and whether any row needs another pass.
     let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();
     let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + row_groups);
-    search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1)
+    row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1)
 }

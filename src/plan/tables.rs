@@ -28,6 +28,10 @@ pub enum Table {
     Sinks,
     /// f32, (q_heads): the s of Scalable-Softmax, [`LengthScale::Ssmax`].
     Ssmax,
+    /// f32, (head_dim_qk) or (q_heads, head_dim_qk): gains of q, [`NormGains`](crate::NormGains).
+    QGain,
+    /// f32, (head_dim_qk) or (kv_heads, head_dim_qk): gains of k, [`NormGains`](crate::NormGains).
+    KGain,
     /// u32, (2): seed and offset of dropout, [`Problem::dropout`].
     Dropout,
     /// [`Problem::user_params`] 32-bit numbers, for score_mod and mask_mod.
@@ -61,6 +65,10 @@ pub struct TableData<'a> {
     pub sinks: Option<&'a [f32]>,
     /// (q_heads): the s of Scalable-Softmax, each finite.
     pub ssmax: Option<&'a [f32]>,
+    /// (head_dim_qk) or (q_heads, head_dim_qk): gains of normalised q, each finite.
+    pub q_gain: Option<&'a [f32]>,
+    /// (head_dim_qk) or (kv_heads, head_dim_qk): gains of normalised k, each finite.
+    pub k_gain: Option<&'a [f32]>,
     /// Seed and offset of dropout, any numbers.
     pub dropout: Option<[u32; 2]>,
     /// 32-bit numbers for score_mod and mask_mod (floats by their bits).
@@ -93,6 +101,10 @@ impl Tables {
         }
         if problem.length_scale == LengthScale::Ssmax {
             tables.push(Table::Ssmax, s.q_heads.into());
+        }
+        if let Some([q, k]) = problem.gain_counts() {
+            tables.push(Table::QGain, q);
+            tables.push(Table::KGain, k);
         }
         if problem.dropout.is_some() {
             tables.push(Table::Dropout, 2);
@@ -146,6 +158,8 @@ impl Tables {
                 Table::AlibiSlopes => words.extend(floats(data.alibi_slopes)),
                 Table::Sinks => words.extend(floats(data.sinks)),
                 Table::Ssmax => words.extend(floats(data.ssmax)),
+                Table::QGain => words.extend(floats(data.q_gain)),
+                Table::KGain => words.extend(floats(data.k_gain)),
                 Table::Dropout => words.extend(data.dropout.unwrap_or_default()),
                 Table::User => words.extend(data.user.unwrap_or_default()),
             }
@@ -206,6 +220,13 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         (problem.length_scale == LengthScale::Ssmax).then_some(per_head),
         ("LengthScale::Ssmax", "ask for it with LengthScale::Ssmax"),
     )?;
+    let gains = problem.gain_counts();
+    for (field, values, count) in
+        [("q_gain", data.q_gain, gains.map(|g| g[0])), ("k_gain", data.k_gain, gains.map(|g| g[1]))]
+    {
+        let why = ("QkNorm::gains", "ask for it with QkNorm::gains");
+        present(field, values.map(<[f32]>::len), count, why)?;
+    }
     present(
         "dropout (seed and offset)",
         data.dropout.map(|_| 2),
@@ -218,8 +239,13 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         (problem.user_params > 0).then_some(problem.user_params.into()),
         ("Problem::user_params", "ask for it with Problem::user_params"),
     )?;
-    for (field, values) in [("alibi_slopes", data.alibi_slopes), ("sinks", data.sinks), ("ssmax", data.ssmax)]
-    {
+    for (field, values) in [
+        ("alibi_slopes", data.alibi_slopes),
+        ("sinks", data.sinks),
+        ("ssmax", data.ssmax),
+        ("q_gain", data.q_gain),
+        ("k_gain", data.k_gain),
+    ] {
         if let Some(&value) = values.unwrap_or_default().iter().find(|x| !x.is_finite()) {
             return Err(Error::value(field, value, "finite"));
         }

@@ -7,6 +7,7 @@ use core::fmt;
 
 /// Sizes of the tiled kernel, see `shaders/tiled.wgsl`. All are powers of two, except that `v_chunk` may be 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "measure", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tiles {
     /// Threads of a workgroup.
     pub threads: u32,

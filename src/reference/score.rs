@@ -1,10 +1,12 @@
 //! Scores in float64: which keys a row sees, and what the softmax sees of them.
 
 use super::{Bounded, EPS, LOG2_NEAR_1, MAX_BIAS, Mods, growth};
+use crate::dtype::DType;
 use crate::host::Inputs;
 use crate::layout::View;
 use crate::mask::{Alignment, MaskFormat, clamp_offset};
 use crate::problem::Problem;
+use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::scores::ScoreStage;
 use crate::sharpness::{LengthScale, Temperature};
 
@@ -142,6 +144,21 @@ impl Cpu<'_> {
         Bounded { value, bound }
     }
 
+    /// The gain of q times that of k, by dim, for a query head.
+    pub(super) fn gains(&self, h: u32) -> impl Fn(u32) -> f64 {
+        let s = self.problem.shape;
+        let per_head = self.problem.qk_norm.is_some_and(|norm| norm.gains == NormGains::PerHead);
+        let (q_head, k_head) = if per_head { (h, h / s.group()) } else { (0, 0) };
+        let tables = self.inputs.tables;
+        move |d| match (tables.q_gain, tables.k_gain) {
+            (Some(q), Some(k)) => {
+                let at = |head: u32| (head * s.head_dim_qk + d) as usize;
+                f64::from(q[at(q_head)]) * f64::from(k[at(k_head)])
+            }
+            _ => 1.0,
+        }
+    }
+
     /// The scores of one row as the softmax sees them; `None` for keys that the row does not see.
     pub(super) fn scores(&self, q: &View, k: &View, row: [u32; 3]) -> Vec<Option<Score>> {
         self.scores_at(ScoreStage::Biased, q, k, row)
@@ -161,6 +178,13 @@ impl Cpu<'_> {
         let [q_type, k_type, ..] = problem.dtypes;
         let slope = inputs.tables.alibi_slopes.map_or(0.0, |slopes| f64::from(slopes[h as usize]));
         let position = self.position(b, i);
+        let kv = h / s.group();
+        let dims = f64::from(s.head_dim_qk.next_multiple_of(4));
+        let element = |x: f32, dtype: DType| f64::from(dtype.round(x));
+        let q_at = |d| element(inputs.q[q.index([b, h, i, d]) as usize], q_type);
+        let k_at = |j, d| element(inputs.k[k.index([b, kv, j, d]) as usize], k_type);
+        let q_norm = problem.qk_norm.map(|norm| inverse_norm(norm, (0..s.head_dim_qk).map(q_at)));
+        let gain = self.gains(h);
         let score = |j| {
             let at = [b, h, i, j];
             let early = matches!(stage, ScoreStage::Raw | ScoreStage::Capped);
@@ -169,14 +193,20 @@ impl Cpu<'_> {
             }
             let (mut dot, mut size) = (0.0, 0.0);
             for d in 0..s.head_dim_qk {
-                let x = f64::from(q_type.round(inputs.q[q.index([b, h, i, d]) as usize]))
-                    * f64::from(k_type.round(inputs.k[k.index([b, h / s.group(), j, d]) as usize]));
+                let x = q_at(d) * k_at(j, d) * gain(d);
                 dot += x;
                 size += x.abs();
             }
             let mut score = dot * factor.value;
-            let dims = f64::from(s.head_dim_qk.next_multiple_of(4));
             let mut error = (EPS * growth(dims + 8.0) * factor.value.abs() + factor.bound) * size;
+            if let (Some(norm), Some(q_norm)) = (problem.qk_norm, q_norm) {
+                let both = q_norm * inverse_norm(norm, (0..s.head_dim_qk).map(|d| k_at(j, d)));
+                // The gains round three times in each product. Each sum of squares is good to growth(dims + 8) eps and its root to
+                // half of that, inverseSqrt to 2 ulp; and there are four products and quotients.
+                let gains = 3.0 * factor.value.abs() * size;
+                error = (error + EPS * (gains + (growth(dims + 8.0) + 16.0) * score.abs())) * both;
+                score *= both;
+            }
             if let Some(cap) = problem.softcap
                 && stage != ScoreStage::Raw
             {
@@ -209,6 +239,21 @@ impl Cpu<'_> {
         };
         (0..s.seq_k).map(score).collect()
     }
+}
+
+/// 1 over the length of a row; 0 for a row of zeros, which stays one.
+fn inverse_norm(norm: QkNorm, row: impl Iterator<Item = f64>) -> f64 {
+    let (mut squares, mut count) = (0.0, 0.0);
+    for x in row {
+        squares += x * x;
+        count += 1.0;
+    }
+    let eps = f64::from(norm.eps);
+    let length = match norm.kind {
+        NormKind::L2 => squares.sqrt().max(eps),
+        NormKind::Rms => (squares / count + eps).sqrt(),
+    };
+    if length == 0.0 { 0.0 } else { 1.0 / length }
 }
 
 /// Element `at` of a dense mask.

@@ -7,12 +7,14 @@ use crate::kernel::Search;
 use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::plan::{Plan, Tiles};
 use crate::problem::Problem;
+use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::score::Sink;
 use crate::tensor::Tensor;
 use core::f32::consts::{LN_2, LOG2_E};
 
 const NOTHING: f32 = -3.0e38;
 const FLOOR: f32 = -1000.0;
+const SMALLEST_SQUARE: f32 = 1.2e-38;
 const MAX_BIAS: f32 = 1.0e38;
 
 /// Computes a plan of the tiled kernel in f32, key tile by key tile and sum by sum as `shaders/tiled.wgsl` does.
@@ -84,8 +86,16 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         Some(cap) => exact / f64::from(cap),
     } as f32;
     let [q_type, k_type, v_type, out_type] = problem.dtypes;
-    let q_row: Vec<f32> =
-        (0..s.head_dim_qk).map(|d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]) * factor).collect();
+    let q_at = |d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]);
+    let gain = cpu.gains(h);
+    let q_row: Vec<f32> = match problem.qk_norm {
+        Some(norm) if norm.gains != NormGains::None => {
+            (0..s.head_dim_qk).map(|d| q_at(d) * factor * gain(d) as f32).collect()
+        }
+        _ => (0..s.head_dim_qk).map(|d| q_at(d) * factor).collect(),
+    };
+    let norm_of = |norm, at: &dyn Fn(u32) -> f32| inverse_norm(norm, (0..s.head_dim_qk).map(at));
+    let q_norm = problem.qk_norm.map(|norm| norm_of(norm, &q_at));
 
     let unit = Unit::of(problem);
     let online = problem.normalizer.is_softmax();
@@ -117,7 +127,10 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                     }
                     (first..).step_by(4).zip(dims.chunks(4)).map(|(d, four)| sum_of(d, four, 0.0)).sum()
                 });
-                let product: f32 = product.sum();
+                let mut product: f32 = product.sum();
+                if let (Some(norm), Some(q_norm)) = (problem.qk_norm, q_norm) {
+                    product *= q_norm * norm_of(norm, &|d| key(d as usize));
+                }
                 finish_score(cpu, unit, product, [b, h, i, j])
             })
             .collect();
@@ -185,6 +198,18 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let row_max = if key_max == NOTHING { f32::NEG_INFINITY } else { unit.to_natural(key_max) };
     let log_l = l.log2() * unit.log2;
     Ok((o, [unit.to_natural(m + log_l), unit.to_natural((keys * log_l - u) / l).max(0.0), row_max]))
+}
+
+/// As in `shaders/qk_norm.wgsl`.
+fn inverse_norm(norm: QkNorm, row: impl ExactSizeIterator<Item = f32>) -> f32 {
+    let dims = row.len() as f32;
+    let squares: f32 = row.map(|x| x * x).sum();
+    let eps = norm.kernel_eps();
+    let squares = match norm.kind {
+        NormKind::Rms => (squares * (1.0 / dims) + eps).max(SMALLEST_SQUARE),
+        NormKind::L2 => squares.max(eps.max(SMALLEST_SQUARE)),
+    };
+    1.0 / squares.sqrt()
 }
 
 /// The unit of scores, as in `shaders/score.wgsl`: log2, or natural units with a soft cap.

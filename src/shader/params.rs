@@ -72,8 +72,13 @@ pub(crate) struct Params {
     pub adapt_0: f32,
     pub adapt_above: f32,
     pub sigmoid_bias: f32,
+    pub q_gain: u32,
+    pub k_gain: u32,
+    pub norm_eps: f32,
     pub length_coef: f32,
     pub length_floor: u32,
+    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
+    pub _pad: [u32; 1],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -144,6 +149,9 @@ fields!(
     adapt_0,
     adapt_above,
     sigmoid_bias,
+    q_gain,
+    k_gain,
+    norm_eps,
     length_coef,
     length_floor,
 );

@@ -10,8 +10,8 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
     AdapterClass, Attention, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel, LengthScale, MaskFormat,
-    Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor, headless,
-    reference, reference::Bounded, wgpu,
+    NormGains, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor,
+    headless, reference, reference::Bounded, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -164,6 +164,8 @@ pub struct Case {
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub q_gain: Option<Vec<f32>>,
+    pub k_gain: Option<Vec<f32>>,
     pub dropout: Option<[u32; 2]>,
     pub user: Option<Vec<u32>>,
     pub bias: Option<Vec<f32>>,
@@ -205,6 +207,13 @@ impl Case {
         let sinks = (problem.sink == Sink::PerHead).then(|| rng.normals(heads));
         let ssmax = (problem.length_scale == LengthScale::Ssmax)
             .then(|| (0..heads).map(|_| rng.unit() as f32 + 0.1).collect());
+        let dim = s.head_dim_qk as usize;
+        let mut gains = |heads: u32| match problem.qk_norm.map(|norm| norm.gains) {
+            None | Some(NormGains::None) => None,
+            Some(NormGains::Shared) => Some(rng.normals(dim)),
+            Some(_) => Some(rng.normals(heads as usize * dim)),
+        };
+        let (q_gain, k_gain) = (gains(s.q_heads), gains(s.kv_heads));
         // Every sixth pair is hidden, by either.
         let extent = |tensor| problem.view(tensor).expect("a view").extent() as usize;
         let bias = problem.bias.is_some().then(|| {
@@ -236,6 +245,8 @@ impl Case {
             alibi_slopes,
             sinks,
             ssmax,
+            q_gain,
+            k_gain,
             dropout,
             user: None,
             bias,
@@ -267,6 +278,8 @@ impl Case {
             alibi_slopes: self.alibi_slopes.as_deref(),
             sinks: self.sinks.as_deref(),
             ssmax: self.ssmax.as_deref(),
+            q_gain: self.q_gain.as_deref(),
+            k_gain: self.k_gain.as_deref(),
             dropout: self.dropout,
             user: self.user.as_deref(),
         }

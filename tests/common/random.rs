@@ -2,8 +2,9 @@
 
 use super::{Rng, set_causal};
 use wgpu_attention::{
-    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, Normalizer,
-    Problem, Scale, Shape, SigmoidBias, Sink, Stats, Strides, Temperature, Tensor, Window,
+    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains,
+    Normalizer, Problem, QkNorm, Scale, Shape, SigmoidBias, Sink, Stats, Strides, Temperature, Tensor,
+    Window,
 };
 
 /// A few head dims, so that most of the time is not the compiler's.
@@ -93,6 +94,11 @@ fn add_options(problem: &mut Problem, rng: &mut Rng) {
         3 => LengthScale::Yarn { factor: 4.0 },
         _ => LengthScale::None,
     };
+    if rng.chance(0.2) {
+        let norm = rng.pick(&[QkNorm::l2(), QkNorm::rms(1e-6), QkNorm::rms(0.5)]);
+        let gains = rng.pick(&[NormGains::None, NormGains::Shared, NormGains::PerHead]);
+        problem.qk_norm = Some(norm.gains(gains));
+    }
     if problem.window.is_some() || problem.alibi {
         let offset = Alignment::Offset(rng.range(-40, 40) as i32);
         problem.alignment = rng.pick(&[problem.alignment, Alignment::TopLeft, offset, Alignment::PerBatch]);

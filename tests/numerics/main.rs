@@ -17,6 +17,7 @@ mod leaks;
 mod length_scales;
 mod lengths;
 mod one_shot;
+mod qk_norm;
 mod scores;
 mod shapes;
 mod sharpness;

@@ -91,7 +91,7 @@ impl Line {
     fn fill(&mut self, report: Report) {
         self.pass = report.passes();
         self.kernel = report.kernel.map(|k| k.to_string());
-        if report.kernel.is_some() {
+        if report.computed {
             (self.max_abs, self.max_rel) = (Some(report.max_abs), Some(report.max_rel));
         }
         self.reason = report.failure.map(|f| f.to_string());

@@ -1,5 +1,6 @@
 //! `demo`: attention of real models at several temperatures, every output compared with float64.
 
+use crate::captures::{CAPTURES, Capture};
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
 use crate::heatmap::Heatmap;
@@ -8,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use wgpu_attention::case::{Case, Work};
+use wgpu_attention::case::Work;
 use wgpu_attention::reference::{self, Comparison};
 use wgpu_attention::{Outputs, Problem, Temperature};
 
@@ -30,46 +31,6 @@ pub(crate) struct Args {
 const TEMPERATURES: [f32; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 const QUICK: [f32; 3] = [0.5, 1.0, 2.0];
 const REPEATS: usize = 9;
-
-/// q, k and v as they were in a real model on real text.
-struct Capture {
-    model: &'static str,
-    layer: &'static str,
-    about: &'static str,
-    /// The batch that the page shows.
-    batch: u32,
-    file: &'static [u8],
-}
-
-macro_rules! shipped {
-    ($name:literal) => {
-        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/", $name, ".safetensors"))
-    };
-}
-
-const CAPTURES: [Capture; 3] = [
-    Capture {
-        model: "SmolLM2-135M-Instruct",
-        layer: "layer 12",
-        about: "A language model: causal, grouped-query (3 query heads read one key/value head), head dim 64.",
-        batch: 0,
-        file: shipped!("real_smollm2_layer12"),
-    },
-    Capture {
-        model: "SmolLM2-135M-Instruct",
-        layer: "layer 0",
-        about: "The same model's first layer. A label n=m says that position n holds the same token as position m.",
-        batch: 0,
-        file: shipped!("real_smollm2_layer0"),
-    },
-    Capture {
-        model: "all-MiniLM-L6-v2",
-        layer: "layer 0",
-        about: "A sentence encoder: every token sees every valid token of its batch, head dim 32.",
-        batch: 1,
-        file: shipped!("real_minilm_layer0"),
-    },
-];
 
 /// One capture at one temperature.
 pub(crate) struct Measured {
@@ -149,8 +110,8 @@ fn section(
     temperatures: &[f32],
     step: impl Fn(),
 ) -> Result<Section> {
-    let case = Case::from_bytes(capture.file)?;
-    let title = format!("{}, {}", capture.model, capture.layer);
+    let case = capture.case()?;
+    let title = capture.title();
     let Some(work) = case.work() else {
         return Err(Fail::Wrong(format!("{title}: needs {}", case.missing().join(", "))));
     };

@@ -1,9 +1,13 @@
-//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work, study it.
+//! The program `wgpu-attention`: look at adapters, run attention on files, check cases, validate a device, see it work, study it,
+//! see how fast it is.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod arrays;
+mod bench;
+mod captures;
 mod check;
 mod demo;
 mod fail;
@@ -16,6 +20,7 @@ mod page;
 mod plot;
 mod run;
 mod study;
+mod tune;
 mod validate;
 mod work;
 
@@ -40,6 +45,8 @@ enum Command {
     Check(check::Args),
     Validate(validate::Args),
     Demo(demo::Args),
+    Bench(bench::Args),
+    Tune(tune::Args),
     Study(study::Args),
 }
 
@@ -53,6 +60,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::main(args, &mut out),
         Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),
+        Command::Bench(args) => bench::main(args, &mut out),
+        Command::Tune(args) => tune::main(args, &mut out),
         Command::Study(args) => study::main(args, &mut out),
     };
     match result {

@@ -63,7 +63,11 @@ impl Axis {
         let ends = self.ends.map(|ends| ends.map(|end| self.at(end)));
         let [low, high] = ends.unwrap_or_else(|| {
             let places = values.map(|value| self.at(value)).filter(|place| place.is_finite());
-            places.fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], place| [l.min(place), h.max(place)])
+            let [low, high] =
+                places.fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], place| [l.min(place), h.max(place)]);
+            // A little more, so that dots at the ends are whole.
+            let more = 0.02 * (high - low);
+            [low - more, high + more]
         });
         match low.partial_cmp(&high) {
             Some(std::cmp::Ordering::Less) => [low, high],
@@ -180,7 +184,7 @@ pub(crate) struct Plot {
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 286.0;
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 14.0;
+const RIGHT: f64 = 18.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
 /// Colours that plot.css has; more lines begin again, with dots of another shape.

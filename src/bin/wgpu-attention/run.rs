@@ -1,6 +1,6 @@
 //! `run`: attention of tensors in files.
 
-mod flags;
+pub(crate) mod flags;
 mod inputs;
 mod options;
 mod results;
@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wgpu_attention::case::Case;
-use wgpu_attention::{AdaptiveTemperature, Normalizer, Scale, ScoreStage, Shape, Window, reference};
+use wgpu_attention::{AdaptiveTemperature, Normalizer, QkNorm, Scale, ScoreStage, Shape, Window, reference};
 
 /// Compute attention of q, k and v from files
 ///
@@ -51,6 +51,21 @@ pub(crate) struct Args {
     /// One temperature for each row, (batch, q_heads, seq_q)
     #[arg(long, value_name = "FILE.npy", conflicts_with = "temperature_per_head", help_heading = SHARPNESS)]
     temperature_per_row: Option<PathBuf>,
+    /// Normalise q and k before their product: l2 (x / max(|x|, EPS)) or rms (x / sqrt(mean x^2 + EPS)) [default EPS: 1e-12, 1e-6]
+    #[arg(long, value_parser = flags::qk_norm, value_name = "l2|rms|l2=EPS|rms=EPS", help_heading = SHARPNESS)]
+    qk_norm: Option<QkNorm>,
+    /// Gains of normalised q: one for each dim, or for each head and dim
+    #[arg(
+        long, value_parser = flags::numbers, allow_hyphen_values = true, requires = "k_gain",
+        value_name = "LIST|FILE.npy", help_heading = SHARPNESS
+    )]
+    q_gain: Option<Numbers>,
+    /// Gains of normalised k
+    #[arg(
+        long, value_parser = flags::numbers, allow_hyphen_values = true, requires = "q_gain",
+        value_name = "LIST|FILE.npy", help_heading = SHARPNESS
+    )]
+    k_gain: Option<Numbers>,
     /// Multiplier that grows with the number n of keys a row sees, or with its position: ssmax=LIST (s ln n, an s for each query
     /// head; or a .npy file), logn=TRAIN_LEN, llama4=COEF,FLOOR, yarn=FACTOR
     #[arg(long, value_parser = flags::length_scale, value_name = "KIND=VALUE", help_heading = SHARPNESS)]

@@ -1,10 +1,20 @@
 //! `study`: how sharp the softmax is, and what each knob does to it, measured.
 
 mod chapter;
+mod cumulants;
+mod estimate;
+mod gradient;
+mod jacobian;
 mod lab;
+mod logits;
+mod methods;
 mod normal;
 mod page;
 mod report;
+mod scales;
+mod smoothing;
+mod split;
+mod temperature;
 mod variance;
 
 use crate::fail::{Fail, Result};
@@ -15,6 +25,8 @@ use report::{Facts, Report};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use wgpu_attention::softmax::Softmax;
+use wgpu_attention::{Problem, Scale, Shape};
 
 /// Measure what scale and temperature do to the softmax, on random and on real q and k, and write a page about it
 ///
@@ -31,6 +43,9 @@ pub(crate) struct Args {
     /// Fewer repeats and sizes: less than a minute on two processor cores without a GPU
     #[arg(long)]
     quick: bool,
+    /// A scale of your own, to stand beside 1/sqrt(d) and the others
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    scale: Option<f32>,
     /// Where the random numbers start
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -43,6 +58,10 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     if let Some(path) = &args.json {
         output::check_folder(path)?;
     }
+    // Before any work, with the library's own words for a scale that it would refuse.
+    if let Some(scale) = args.scale {
+        Problem::new(Shape::self_attention(1, 1, 1, 1)).scale(Scale::Value(scale)).check()?;
+    }
     let gpu = args.gpu.open()?;
     let facts = Facts {
         command: html::command(),
@@ -52,11 +71,18 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         seed: args.seed,
         quick: args.quick,
     };
-    let lab = Lab { gpu, seed: args.seed, quick: args.quick, bar: output::bar(variance::STEPS, "measuring") };
-    let report = Report { variance: variance::measure(&lab)?, facts };
+    let lab = Lab {
+        softmax: Softmax::new(gpu.attention.device()),
+        gpu,
+        options: args.gpu.plan_options(),
+        seed: args.seed,
+        quick: args.quick,
+        bar: output::bar(report::STEPS, "measuring"),
+    };
+    let report = Report::measure(&lab, facts, args.scale)?;
     lab.bar.finish_and_clear();
 
-    let chapters = [report.variance.chapter()];
+    let chapters = report.chapters();
     for (name, value) in report.facts.list() {
         writeln!(out, "{name:14}  {value}")?;
     }

@@ -20,6 +20,8 @@ pub(crate) struct Work {
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
     pub ssmax: Option<Vec<f32>>,
+    pub q_gain: Option<Vec<f32>>,
+    pub k_gain: Option<Vec<f32>>,
     pub dropout: Option<[u32; 2]>,
 }
 
@@ -39,6 +41,8 @@ impl Work {
             alibi_slopes: None,
             sinks: None,
             ssmax: None,
+            q_gain: None,
+            k_gain: None,
             dropout: None,
         }
     }
@@ -48,6 +52,8 @@ impl Work {
         let Inputs { q, k, v, bias, mask, tables } = *inputs;
         // Files hold no user code, and so no numbers for it.
         let TableData {
+            k_gain,
+            q_gain,
             q_len,
             kv_len,
             causal_offset,
@@ -72,6 +78,8 @@ impl Work {
             alibi_slopes: alibi_slopes.map(<[_]>::to_vec),
             sinks: sinks.map(<[_]>::to_vec),
             ssmax: ssmax.map(<[_]>::to_vec),
+            q_gain: q_gain.map(<[_]>::to_vec),
+            k_gain: k_gain.map(<[_]>::to_vec),
             dropout,
         }
     }
@@ -87,6 +95,8 @@ impl Work {
         inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
         inputs.tables.sinks = self.sinks.as_deref();
         inputs.tables.ssmax = self.ssmax.as_deref();
+        inputs.tables.q_gain = self.q_gain.as_deref();
+        inputs.tables.k_gain = self.k_gain.as_deref();
         inputs.tables.dropout = self.dropout;
         inputs
     }

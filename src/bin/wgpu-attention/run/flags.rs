@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use wgpu_attention::{
-    AdaptiveTemperature, Alignment, DType, Dropout, LengthScale, Normalizer, Scale, ScoreStage, SigmoidBias,
-    Window,
+    AdaptiveTemperature, Alignment, DType, Dropout, LengthScale, Normalizer, QkNorm, Scale, ScoreStage,
+    SigmoidBias, Window,
 };
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -224,6 +224,20 @@ pub(crate) fn scale(text: &str) -> Result<Scale, String> {
         None => number(text).map(Scale::Value),
     }
     .ok_or_else(|| "expected is a number, `rsqrt`, or a number and `/d`".to_owned())
+}
+
+pub(crate) fn qk_norm(text: &str) -> Result<QkNorm, String> {
+    let (kind, eps) = text.split_once('=').map_or((text, None), |(kind, eps)| (kind, Some(eps)));
+    let norm = match kind {
+        "l2" => Some(QkNorm::l2()),
+        "rms" => Some(QkNorm::rms(1e-6)),
+        _ => None,
+    };
+    match (norm, eps.map(parse::<f32>)) {
+        (Some(norm), None) => Ok(norm),
+        (Some(norm), Some(Some(eps))) => Ok(QkNorm { eps, ..norm }),
+        _ => Err("expected is `l2` or `rms`, or one of them and `=` and a number".to_owned()),
+    }
 }
 
 pub(crate) fn align(text: &str) -> Result<AlignArg, String> {

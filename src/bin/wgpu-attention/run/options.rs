@@ -6,7 +6,9 @@ use super::inputs::{self, Loaded};
 use crate::arrays;
 use crate::fail::{Fail, Result};
 use crate::work::{Work, uses_positions};
-use wgpu_attention::{Alignment, LengthScale, MaskFormat, Problem, Scale, Sink, Temperature, alibi_slopes};
+use wgpu_attention::{
+    Alignment, LengthScale, MaskFormat, NormGains, Problem, Scale, Sink, Temperature, alibi_slopes,
+};
 
 impl Args {
     pub(super) fn apply(&self, loaded: &mut Loaded) -> Result<()> {
@@ -70,6 +72,20 @@ impl Args {
             // A problem has one temperature; the number beside a table goes into the scale.
             (_, Some(tau)) => divide_scale(problem, tau),
             (_, None) => {}
+        }
+        if let Some(norm) = self.qk_norm {
+            (problem.qk_norm, work.q_gain, work.k_gain) = (Some(norm), None, None);
+        }
+        if let (Some(q), Some(k)) = (&self.q_gain, &self.k_gain) {
+            let (q, k) = (q.read()?, k.read()?);
+            let Some(norm) = &mut problem.qk_norm else {
+                return Err(Fail::usage(
+                    "--q-gain and --k-gain multiply normalised rows: give --qk-norm too",
+                ));
+            };
+            let shared = q.len() == problem.shape.head_dim_qk as usize;
+            norm.gains = if shared { NormGains::Shared } else { NormGains::PerHead };
+            (work.q_gain, work.k_gain) = (Some(q), Some(k));
         }
         match &self.length_scale {
             None => {}

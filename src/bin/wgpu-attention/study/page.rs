@@ -47,10 +47,10 @@ pub(super) fn html(facts: &Facts, chapters: &[Chapter]) -> String {
 }
 
 fn table_html(page: &mut String, table: &Table) {
+    let caption = escape(&table.caption);
     let _ = write!(
         page,
-        "<div class=\"scroll\"><table>\n<caption>{}</caption>\n<thead><tr>",
-        escape(&table.caption)
+        "<p class=\"soft\">{caption}</p>\n<div class=\"scroll\"><table aria-label=\"{caption}\">\n<thead><tr>"
     );
     for name in &table.head {
         let _ = write!(page, "<th scope=\"col\">{}</th>", escape(name));

@@ -170,7 +170,7 @@ impl Variance {
         let variance = Plot::new("Variance of q·k, independent q and k", dim(), Axis::log2("variance"))
             .line(Line::dots("measured", self.points(|x| x.variance)))
             .line(Line::theory("theory: d", theory(|d| d)));
-        let relative = Plot::new("The same, over d", dim(), Axis::linear("variance / d"))
+        let relative = Plot::new("Variance of q·k over d", dim(), Axis::linear("variance / d"))
             .line(Line::dots("measured", ratio))
             .line(Line::theory("theory: 1, with its 95 % band", theory(|_| 1.0)).band(band));
         let rows = self.independent.iter().map(|x| {

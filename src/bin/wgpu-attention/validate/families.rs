@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 29] = [
     "all",
     "no score option",
     "grouped heads",
@@ -33,6 +33,7 @@ const NAMES: [&str; 28] = [
     "temperature per head",
     "temperature per row",
     "length scale",
+    "qk norm",
     "causal",
     "window",
     "window, first keys kept",
@@ -66,6 +67,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
     let kept = p.window.is_some_and(|w| w.keep_first > 0);
     let options = [
         ("length scale", p.length_scale != LengthScale::None),
+        ("qk norm", p.qk_norm.is_some()),
         ("causal", p.causal),
         ("window", p.window.is_some()),
         ("q_len", p.q_len),

@@ -2,8 +2,9 @@
 
 use crate::work::{Work, uses_positions};
 use wgpu_attention::{
-    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, Normalizer,
-    Problem, Result, Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window, alibi_slopes,
+    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains,
+    Normalizer, Problem, QkNorm, Result, Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window,
+    alibi_slopes,
 };
 
 /// SplitMix64: small, seeded, the same on every platform.
@@ -126,6 +127,11 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
         LengthScale::Llama4 { coef: 0.3, floor },
         LengthScale::Yarn { factor: 4.0 },
     ]);
+    if options.chance(0.2) {
+        let norm = options.pick([QkNorm::l2(), QkNorm::rms(1e-6)]);
+        problem.qk_norm =
+            Some(norm.gains(options.pick([NormGains::None, NormGains::Shared, NormGains::PerHead])));
+    }
     let offset = Alignment::Offset(sizes.range(-sq - 3, sk + 3) as i32);
     let aligned = options.pick([
         Alignment::BottomRight,
@@ -226,6 +232,12 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     work.sinks = (problem.sink == Sink::PerHead).then(|| rng.normals(heads));
     work.ssmax = (problem.length_scale == LengthScale::Ssmax)
         .then(|| (0..heads).map(|_| rng.unit() as f32 + 0.1).collect());
+    if let Some(norm) = problem.qk_norm.filter(|norm| norm.gains != NormGains::None) {
+        let dim = s.head_dim_qk as usize;
+        let [q, k] = if norm.gains == NormGains::Shared { [1, 1] } else { [s.q_heads, s.kv_heads] };
+        (work.q_gain, work.k_gain) =
+            (Some(rng.normals(q as usize * dim)), Some(rng.normals(k as usize * dim)));
+    }
     work.dropout = problem.dropout.map(|_| [rng.next() as u32, rng.next() as u32]);
     if problem.bias.is_some() {
         let mut any = |_| if rng.chance(1.0 / 6.0) { f32::NEG_INFINITY } else { 2.0 * rng.normal() };

@@ -2,8 +2,8 @@
 
 use crate::work::uses_positions;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Layout, LengthScale, Normalizer, Problem, Scale, Shape, Sink, Stats,
-    Temperature,
+    Alignment, Broadcast, DType, Layout, LengthScale, NormGains, Normalizer, Problem, Scale, Shape, Sink,
+    Stats, Temperature,
 };
 
 /// Problems to try at most: each costs a shader.
@@ -27,7 +27,7 @@ pub(super) fn shrink(problem: &Problem, mut fails: impl FnMut(&Problem) -> bool)
 
 /// Each with one option less or one size halved.
 fn candidates(problem: &Problem) -> Vec<Problem> {
-    let options: [fn(&mut Problem); 20] = [
+    let options: [fn(&mut Problem); 22] = [
         |p| p.mask = None,
         |p| p.bias = None,
         |p| p.softcap = None,
@@ -38,6 +38,8 @@ fn candidates(problem: &Problem) -> Vec<Problem> {
         |p| p.adaptive_temperature = None,
         |p| p.top_k = None,
         |p| p.length_scale = LengthScale::None,
+        |p| p.qk_norm = p.qk_norm.map(|norm| norm.gains(NormGains::None)),
+        |p| p.qk_norm = None,
         |p| p.window = None,
         |p| p.causal = false,
         |p| p.q_len = false,

@@ -1,0 +1,74 @@
+//! Rows as CSV (RFC 4180), each with command and machine, so that files can be put together.
+
+use super::report::{Report, Row};
+use std::fmt::Write;
+
+type Column = (&'static str, fn(&Report, &Row) -> String);
+
+const COLUMNS: [Column; 31] = [
+    ("name", |_, r| r.name.clone()),
+    ("batch", |_, r| r.shape[0].to_string()),
+    ("q_heads", |_, r| r.shape[1].to_string()),
+    ("kv_heads", |_, r| r.shape[2].to_string()),
+    ("seq_q", |_, r| r.shape[3].to_string()),
+    ("seq_k", |_, r| r.shape[4].to_string()),
+    ("head_dim", |_, r| r.shape[5].to_string()),
+    ("causal", |_, r| u8::from(r.causal).to_string()),
+    ("window", |_, r| option(r.window)),
+    ("softcap", |_, r| option(r.softcap)),
+    ("dtype", |_, r| r.dtype.clone()),
+    ("kernel", |_, r| r.kernel.clone()),
+    ("variant", |_, r| r.variant.clone()),
+    ("planned", |_, r| u8::from(r.planned).to_string()),
+    ("ms", |_, r| r.ms.to_string()),
+    ("min_ms", |_, r| option(r.spread.map(|s| s.min_ms))),
+    ("q1_ms", |_, r| option(r.spread.map(|s| s.q1_ms))),
+    ("q3_ms", |_, r| option(r.spread.map(|s| s.q3_ms))),
+    ("samples", |_, r| option(r.spread.map(|s| s.samples))),
+    ("gflops", |_, r| r.gflops.to_string()),
+    ("gb_s", |_, r| r.gb_s.to_string()),
+    ("share", |_, r| r.share.to_string()),
+    ("limit", |_, r| r.limit.to_string()),
+    ("compile_ms", |_, r| option(r.compile_ms)),
+    ("encode_us", |_, r| option(r.encode_us)),
+    ("clock", |report, _| report.machine.clock.to_string()),
+    ("adapter", |report, _| report.machine.adapter.clone()),
+    ("driver", |report, _| report.machine.driver.clone()),
+    ("crate_version", |report, _| report.machine.crate_version.clone()),
+    ("system", |report, _| report.machine.system.clone()),
+    ("command", |report, _| report.command.clone()),
+];
+
+fn option(value: Option<impl ToString>) -> String {
+    value.map_or(String::new(), |v| v.to_string())
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+/// Writing into a `String` cannot fail.
+pub(super) fn text(report: &Report) -> String {
+    let mut text = COLUMNS.map(|c| c.0).join(",") + "\n";
+    for row in &report.rows {
+        let cells = COLUMNS.map(|c| quoted(&c.1(report, row)));
+        let _ = writeln!(text, "{}", cells.join(","));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a,b"), "\"a,b\"");
+        assert_eq!(quoted("say \"x\""), "\"say \"\"x\"\"\"");
+    }
+}

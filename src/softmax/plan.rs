@@ -1,0 +1,520 @@
+//! Problem -> plan, in pure Rust: how many threads share a row, how rows are cut up, and why.
+
+use super::problem::{Problem, RowLayout, RowTemperature};
+use super::shader::{Params, Pass, Rows, Variant};
+use crate::caps::{AdapterClass, Caps};
+use crate::error::{Error, Result};
+use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use core::fmt;
+use core::ops::Range;
+
+/// The caller's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// x; backward, the result of the forward call.
+    X,
+    /// The result; backward, dx.
+    Out,
+    Temperature,
+    /// Statistics; backward, the gradients of the temperatures.
+    Stats,
+    DOut,
+}
+
+impl Caller {
+    pub(crate) const COUNT: usize = 5;
+    pub(crate) const ALL: [Caller; 5] =
+        [Caller::X, Caller::Out, Caller::Temperature, Caller::Stats, Caller::DOut];
+
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            Caller::Temperature => "RowTemperature::PerRow",
+            Caller::Stats => "a statistic, or the gradient of the temperature",
+            _ => "its plan reads or writes it",
+        }
+    }
+
+    pub(crate) fn hint(self) -> &'static str {
+        match self {
+            Caller::X => "the result takes the place of x: use Buffers::in_place",
+            Caller::Temperature => "ask for it with RowTemperature::PerRow",
+            Caller::Stats => "ask for a statistic, as with Problem::with_lse",
+            _ => "the plan has no such buffer",
+        }
+    }
+}
+
+/// Which statistic a range of the stats buffer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stat {
+    /// Natural log of the sum of exp(x / tau), f32.
+    Lse,
+    /// Entropy in nats, f32.
+    Entropy,
+    /// Place of the largest element, u32.
+    Argmax,
+    /// Gradient of the row's temperature, f32; backward.
+    DTemperature,
+}
+
+/// Everything that is decided before a device is involved. Its `Display` explains it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    problem: Problem,
+    backward: Option<bool>,
+    threads: u32,
+    lanes: u32,
+    chunks: u32,
+    slices: usize,
+    reason: String,
+    program: Program<Variant>,
+}
+
+/// Elements that one thread has of a row: what more there is goes to other threads, or other workgroups.
+const PER_THREAD: u32 = 64;
+/// Rounds of the search for a sparse threshold, as in `sparse.wgsl`.
+const ROUNDS: u32 = 8;
+/// Words of a partial result, as in `partials.wgsl`.
+const WORDS: u64 = 8;
+
+impl Plan {
+    /// Plans a problem for a device's capabilities.
+    ///
+    /// # Errors
+    /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and cutting it up does not help: a
+    /// single row has to fit one binding.
+    pub fn new(problem: &Problem, caps: &Caps) -> Result<Plan> {
+        Self::of(problem, None, caps)
+    }
+
+    /// Plans the gradient of a problem: dx and, if asked for, that of each row's temperature. Reads the result of the forward call and
+    /// the gradient that comes in, both in `Problem::out_layout`; dx is in `Problem::x_layout`.
+    ///
+    /// # Errors
+    /// As [`Plan::new`]; [`Error::Value`] for a layout of x in which elements share a place.
+    pub fn backward(problem: &Problem, temperature: bool, caps: &Caps) -> Result<Plan> {
+        // The roles of the layouts change: what was read is written.
+        let gradient = Problem {
+            x_layout: problem.out_layout,
+            out_layout: problem.x_layout,
+            in_place: false,
+            lse: false,
+            entropy: false,
+            argmax: false,
+            ..problem.clone()
+        };
+        problem.check()?;
+        Self::of(&gradient, Some(temperature), caps)
+    }
+
+    fn of(problem: &Problem, backward: Option<bool>, caps: &Caps) -> Result<Plan> {
+        problem.check()?;
+        let most = 1 << caps.threads().max(1).ilog2();
+        let wanted = if caps.class == AdapterClass::Cpu { 64 } else { 256 };
+        let threads = most.min(wanted);
+        let (lanes, chunk) = match problem.len.div_ceil(threads * PER_THREAD) {
+            1 => (problem.len.div_ceil(8).next_power_of_two().min(threads), problem.len),
+            _ => (threads, threads * PER_THREAD),
+        };
+        let chunks = problem.len.div_ceil(chunk);
+        let reason = if chunks > 1 {
+            format!(
+                "a row has more than {} elements, so {chunks} workgroups share it and their partial results are merged",
+                threads * PER_THREAD
+            )
+        } else {
+            format!("a row fits a workgroup: {lanes} threads for each, {} rows at a time", threads / lanes)
+        };
+        let mut plan = Plan {
+            problem: problem.clone(),
+            backward,
+            threads,
+            lanes,
+            chunks,
+            slices: 0,
+            reason,
+            program: Program::new(caps),
+        };
+        plan.check_limits(caps)?;
+        plan.cut(caps, chunk)?;
+        Ok(plan)
+    }
+
+    /// The passes of one slice, with the number of workgroups for so many rows.
+    fn passes(&self) -> Vec<Pass> {
+        if self.chunks == 1 {
+            return vec![Pass::Rows];
+        }
+        let mut all = vec![Pass::Chunk, Pass::Merge];
+        if self.backward.is_none() && self.problem.kind.is_sparse() {
+            all.push(Pass::Start);
+            for _ in 0..ROUNDS {
+                all.extend([Pass::RoundChunk, Pass::RoundMerge]);
+            }
+            all.extend([Pass::LastChunk, Pass::LastMerge]);
+        }
+        all.push(Pass::Write);
+        if self.backward == Some(true) {
+            all.push(Pass::DTau);
+        }
+        all
+    }
+
+    fn workgroups(&self, pass: Pass, rows: u64) -> u64 {
+        match pass {
+            Pass::Rows => rows.div_ceil((self.threads / self.lanes).into()),
+            Pass::Merge | Pass::RoundMerge | Pass::LastMerge | Pass::DTau => rows,
+            Pass::Start => rows.div_ceil(self.threads.into()),
+            Pass::Chunk | Pass::RoundChunk | Pass::LastChunk | Pass::Write => rows * u64::from(self.chunks),
+        }
+    }
+
+    /// What does not depend on how the problem is cut into slices.
+    fn check_limits(&self, caps: &Caps) -> Result<()> {
+        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
+            if needed <= available {
+                return Ok(());
+            }
+            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
+        };
+        // x, out, temperature, stats, partials and dy.
+        limited(
+            "the bindings of this problem",
+            "max_storage_buffers_per_shader_stage",
+            6,
+            caps.max_storage_buffers_per_shader_stage.into(),
+            "ask for a device with WebGPU's default limits",
+        )?;
+        limited(
+            "a workgroup",
+            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+            1,
+            caps.threads().into(),
+            "ask for a device that can run compute shaders",
+        )?;
+        limited(
+            "a workgroup",
+            "max_compute_workgroup_storage_size",
+            // States and sums of all threads.
+            u64::from(self.threads) * 48,
+            caps.max_compute_workgroup_storage_size.into(),
+            "ask for a device with WebGPU's default limits",
+        )?;
+        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+        let bytes = self.bytes(Caller::Stats).max(self.bytes(Caller::Temperature));
+        limited(
+            "statistics or temperatures of all rows",
+            "max_storage_buffer_binding_size",
+            bytes,
+            binding,
+            "call once for a part of the rows",
+        )?;
+        limited(
+            "a thread that goes through its part of a row",
+            "max_loop_iterations",
+            self.iterations(),
+            caps.loop_iterations(),
+            "cut the row into several calls and merge them, or take a newer driver",
+        )
+    }
+
+    /// The most rounds that one thread makes in all loops of a shader: sweeps over its elements, partial results and steps of a
+    /// merge, each with one round more in which it ends.
+    fn iterations(&self) -> u64 {
+        let sweep = u64::from(PER_THREAD) + 1;
+        let merge = u64::from(self.threads.ilog2()) + 1;
+        let partials = u64::from(self.chunks.div_ceil(self.threads)) + 1;
+        let sweeps = if self.problem.kind.is_sparse() { u64::from(ROUNDS) + 3 } else { 3 };
+        sweeps * (sweep + merge + 5) + partials + u64::from(ROUNDS) + 1
+    }
+
+    /// Halves the box of rows until one fits, and makes the dispatches of all boxes.
+    fn cut(&mut self, caps: &Caps, chunk: u32) -> Result<()> {
+        let all = self.problem.rows;
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut size = all;
+        while let Some(limit) = self.too_much(size, caps) {
+            match size {
+                [o, _] if o > 1 => size[0] = size[0].div_ceil(2),
+                [_, n] if n > 1 => size[1] = size[1].div_ceil(2),
+                _ => {
+                    let (name, needed, available) = limit;
+                    return Err(Error::LimitExceeded {
+                        what: "one row".to_owned(),
+                        limit: name,
+                        needed,
+                        available,
+                        advice: "ask for a device with larger limits (helpful_limits); shorter rows, or rows whose elements are \
+                                 closer together, fit as well",
+                    });
+                }
+            }
+        }
+        for o in (0..all[0]).step_by(size[0] as usize) {
+            for n in (0..all[1]).step_by(size[1] as usize) {
+                let rows = [size[0].min(all[0] - o), size[1].min(all[1] - n)];
+                self.slice([o, n], rows, chunk, caps);
+                self.slices += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements that a binding may start before the first one, because it starts at an aligned place.
+    fn aligned(caps: &Caps) -> u64 {
+        u64::from(caps.min_storage_buffer_offset_alignment.max(16)) / 4
+    }
+
+    fn layouts(&self) -> Vec<(Caller, &RowLayout)> {
+        let problem = &self.problem;
+        let mut all = vec![(Caller::Out, &problem.out_layout)];
+        if !problem.in_place {
+            all.push((Caller::X, &problem.x_layout));
+        }
+        if self.backward.is_some() {
+            all.push((Caller::DOut, &problem.x_layout));
+        }
+        all
+    }
+
+    fn scratch(&self, rows: u64) -> u64 {
+        if self.chunks == 1 { 0 } else { rows * (u64::from(self.chunks) + 1) * WORDS * 4 }
+    }
+
+    /// The limit that a box of rows does not keep: name, need, available.
+    fn too_much(&self, rows: [u32; 2], caps: &Caps) -> Option<(&'static str, u64, u64)> {
+        const BINDING: &str = "max_storage_buffer_binding_size";
+        let count = u64::from(rows[0]) * u64::from(rows[1]);
+        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+        for (_, layout) in self.layouts() {
+            let reach = self.problem.reach(layout, rows).saturating_add(Self::aligned(caps));
+            if reach.saturating_mul(4) > binding {
+                return Some((BINDING, reach.saturating_mul(4), binding));
+            }
+        }
+        if self.scratch(count) > binding {
+            return Some((BINDING, self.scratch(count), binding));
+        }
+        let most = u64::from(caps.max_compute_workgroups_per_dimension);
+        for pass in self.passes() {
+            let groups = self.workgroups(pass, count);
+            // Twice: a folded dispatch has some workgroups in vain, and threads are numbered in 32 bits.
+            if fold(groups, caps).is_none() || 2 * groups * u64::from(self.threads) > u64::from(u32::MAX) {
+                return Some(("max_compute_workgroups_per_dimension", groups, most * most));
+            }
+        }
+        // A guess of what an element takes, in operations; a single row is never too much.
+        let operations = count.saturating_mul(self.problem.len.into()).saturating_mul(40);
+        let most = caps.flops_per_dispatch();
+        (count > 1 && operations > most).then_some(("operations of a dispatch", operations, most))
+    }
+
+    fn slice(&mut self, first: [u32; 2], rows: [u32; 2], chunk: u32, caps: &Caps) {
+        let alignment = Self::aligned(caps);
+        let problem = &self.problem;
+        let place = |layout: &RowLayout| {
+            let start =
+                layout.offset + u64::from(first[0]) * layout.outer + u64::from(first[1]) * layout.inner;
+            let base = start % alignment;
+            let reach = base + problem.reach(layout, rows);
+            // Steps of dimensions that have one place do not matter, and may be anything. The others fit, as the reach does.
+            let step = |n: u32, step: u64| if n > 1 { step as u32 } else { 0 };
+            let view = Rows {
+                base: base as u32,
+                outer: step(rows[0], layout.outer),
+                inner: step(rows[1], layout.inner),
+                step: step(problem.len, layout.step),
+            };
+            (view, Part { start: (start - base) * 4, bytes: reach * 4 })
+        };
+        let (x, x_part) = place(&problem.x_layout);
+        let (out, out_part) = place(&problem.out_layout);
+        let count = u64::from(rows[0]) * u64::from(rows[1]);
+        let total = problem.row_count();
+        let section = |on: bool, before: [bool; 2]| {
+            let before = before.iter().filter(|&&b| b).count() as u64;
+            if on { (before * total) as u32 } else { 0 }
+        };
+        let params = Params {
+            x,
+            out,
+            dy: x,
+            inner: rows[1],
+            len: problem.len,
+            rows: count as u32,
+            first_row: first[0] * problem.rows[1] + first[1],
+            groups_x: 0,
+            chunks: self.chunks,
+            chunk,
+            inverse_tau: match problem.temperature {
+                RowTemperature::Value(tau) => (1.0 / f64::from(tau)) as f32,
+                RowTemperature::PerRow => 0.0,
+            },
+            lse: 0,
+            entropy: section(problem.entropy, [problem.lse, false]),
+            argmax: section(problem.argmax, [problem.lse, problem.entropy]),
+            pad: 0,
+        };
+        let scratch = self.scratch(count);
+        for pass in self.passes() {
+            let shader = Variant {
+                pass,
+                kind: problem.kind,
+                backward: self.backward,
+                per_row: problem.temperature == RowTemperature::PerRow,
+                in_place: problem.in_place,
+                stats: [problem.lse, problem.entropy, problem.argmax],
+                threads: self.threads,
+                lanes: self.lanes,
+            };
+            // too_much() has seen that it folds.
+            let Some(workgroups) = fold(self.workgroups(pass, count), caps) else { continue };
+            let whole = |bytes| Part { start: 0, bytes };
+            let parts = shader
+                .slots()
+                .iter()
+                .map(|(_, role)| match *role {
+                    Role::Scratch => whole(scratch),
+                    Role::Caller(n) if n == Caller::X as usize || n == Caller::DOut as usize => x_part,
+                    Role::Caller(n) if n == Caller::Out as usize => out_part,
+                    Role::Caller(n) if n == Caller::Temperature as usize => whole(total * 4),
+                    Role::Caller(_) => whole(self.bytes(Caller::Stats)),
+                })
+                .collect();
+            let params = Params { groups_x: workgroups[0], ..params };
+            self.program.dispatches.push(Dispatch { shader, params, parts, workgroups });
+        }
+        self.program.scratch_bytes = self.program.scratch_bytes.max(scratch);
+    }
+
+    /// The problem. Of a backward plan, with the layouts exchanged: what is read is in `x_layout`.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Why rows are shared out as they are.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Workgroups that share one row; more than 1 for long rows.
+    pub fn workgroups_per_row(&self) -> u32 {
+        self.chunks
+    }
+
+    /// Parts that the rows are cut into, so that no dispatch takes too long or binds too much. 0 for an empty problem.
+    pub fn slices(&self) -> usize {
+        self.slices
+    }
+
+    /// Dispatches of all slices.
+    pub fn dispatches(&self) -> usize {
+        self.program.dispatches.len()
+    }
+
+    /// Bytes of device memory beside inputs, outputs and params: partial results of long rows.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.program.scratch_bytes
+    }
+
+    /// Bytes that the buffer of x (backward: of the result) must have after its offset.
+    pub fn x_bytes(&self) -> u64 {
+        self.problem.extent(&self.problem.x_layout) * 4
+    }
+
+    /// Bytes that the buffer of the result (backward: of dx) must have after its offset.
+    pub fn out_bytes(&self) -> u64 {
+        self.problem.extent(&self.problem.out_layout) * 4
+    }
+
+    /// Bytes of the stats buffer; 0 where nothing is asked for.
+    pub fn stats_bytes(&self) -> u64 {
+        let on = [self.problem.lse, self.problem.entropy, self.problem.argmax, self.backward == Some(true)];
+        on.iter().filter(|&&on| on).count() as u64 * self.problem.row_count() * 4
+    }
+
+    /// Where a statistic is in the stats buffer, in bytes: one number for each row. `None` where it was not asked for.
+    pub fn stats_range(&self, stat: Stat) -> Option<Range<u64>> {
+        let p = &self.problem;
+        let (lse, entropy) = (u64::from(p.lse), u64::from(p.entropy));
+        let (asked, before) = match stat {
+            Stat::Lse => (p.lse, 0),
+            Stat::Entropy => (p.entropy, lse),
+            Stat::Argmax => (p.argmax, lse + entropy),
+            Stat::DTemperature => (self.backward == Some(true), 0),
+        };
+        let bytes = p.row_count() * 4;
+        asked.then_some(before * bytes..(before + 1) * bytes)
+    }
+
+    /// The WGSL of all shaders, complete.
+    pub fn shader_sources(&self) -> Vec<String> {
+        self.program.shaders().into_iter().map(Shader::source).collect()
+    }
+
+    pub(super) fn program(&self) -> &Program<Variant> {
+        &self.program
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.problem.row_count() == 0
+    }
+
+    pub(super) fn label(&self) -> String {
+        let direction = if self.backward.is_some() { " backward" } else { "" };
+        format!("{}{direction} {}", self.problem.kind.name(), self.problem.len)
+    }
+
+    /// Bytes of a caller's buffer; 0 where the plan does not have it.
+    pub(super) fn bytes(&self, role: Caller) -> u64 {
+        let on = match role {
+            Caller::X => !self.problem.in_place,
+            Caller::DOut => self.backward.is_some(),
+            Caller::Temperature => self.problem.temperature == RowTemperature::PerRow,
+            Caller::Out | Caller::Stats => true,
+        };
+        match role {
+            _ if !on => 0,
+            Caller::X | Caller::DOut => self.x_bytes(),
+            Caller::Out => self.out_bytes(),
+            Caller::Temperature => self.problem.row_count() * 4,
+            Caller::Stats => self.stats_bytes(),
+        }
+    }
+
+    /// A buffer's name in errors, and whether it is written.
+    pub(super) fn field(&self, role: Caller) -> (&'static str, bool) {
+        match (role, self.backward.is_some()) {
+            (Caller::X, false) => ("x", false),
+            (Caller::X, true) => ("out", false),
+            (Caller::Out, false) => ("out", true),
+            (Caller::Out, true) => ("dx", true),
+            (Caller::Temperature, _) => ("temperature", false),
+            (Caller::Stats, _) => ("stats", true),
+            (Caller::DOut, _) => ("d_out", false),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups =
+            self.program.dispatches.iter().map(|d| u64::from(d.workgroups[0]) * u64::from(d.workgroups[1]));
+        writeln!(f, "kernel      {}", self.label())?;
+        writeln!(f, "because     {}", self.reason)?;
+        writeln!(
+            f,
+            "dispatches  {} with {} workgroups of {} threads",
+            self.dispatches(),
+            groups.sum::<u64>(),
+            self.threads
+        )?;
+        write!(f, "memory      {} bytes of scratch", self.scratch_bytes())
+    }
+}

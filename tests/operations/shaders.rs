@@ -1,0 +1,83 @@
+//! Every generated shader of the operations, without a device: plain WGSL that translates to every back end's language, within
+//! WebGPU's default limits.
+
+use crate::sources::sources;
+use naga::back::{glsl, hlsl, msl, spv};
+use naga::proc::{BoundsCheckPolicies, Layouter};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+
+fn parse(source: &str) -> (naga::Module, ModuleInfo) {
+    let module = naga::front::wgsl::parse_str(source)
+        .unwrap_or_else(|e| panic!("{}\n{source}", e.emit_to_string(source)));
+    // No capability beyond plain WGSL; all checks, uniform control flow at barriers among them.
+    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{}\n{source}", e.emit_to_string(source)));
+    (module, info)
+}
+
+#[test]
+fn every_shader_in_every_language() {
+    let all = sources();
+    assert!(all.len() > 100, "{} shaders", all.len());
+    for source in &all {
+        let name = source.lines().next().unwrap_or_default();
+        let (module, info) = parse(source);
+        limits(name, &module, &info);
+        let options = spv::Options::default();
+        let words = spv::write_vec(&module, &info, &options, None);
+        words.unwrap_or_else(|e| panic!("{name} to SPIR-V: {e}"));
+        let options = msl::Options { fake_missing_bindings: true, ..Default::default() };
+        msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())
+            .unwrap_or_else(|e| panic!("{name} to MSL: {e}"));
+        let mut text = String::new();
+        let options = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+        hlsl::Writer::new(&mut text, &options, &hlsl::PipelineOptions::default())
+            .write(&module, &info, None)
+            .unwrap_or_else(|e| panic!("{name} to HLSL: {e}"));
+        for version in [glsl::Version::Desktop(430), glsl::Version::new_gles(310)] {
+            for entry in &module.entry_points {
+                let options = glsl::Options { version, ..Default::default() };
+                let pipeline = glsl::PipelineOptions {
+                    shader_stage: naga::ShaderStage::Compute,
+                    entry_point: entry.name.clone(),
+                    multiview: None,
+                };
+                let policies = BoundsCheckPolicies::default();
+                glsl::Writer::new(&mut text, &module, &info, &options, &pipeline, policies)
+                    .and_then(|mut w| w.write())
+                    .unwrap_or_else(|e| panic!("{name} to GLSL: {e}"));
+            }
+        }
+    }
+}
+
+/// Storage buffers, threads and workgroup memory, and no word that needs a feature or an atomic.
+fn limits(name: &str, module: &naga::Module, info: &ModuleInfo) {
+    let mut layouter = Layouter::default();
+    layouter.update(module.to_ctx()).expect("a layout");
+    for (number, entry) in module.entry_points.iter().enumerate() {
+        let used = info.get_entry_point(number);
+        let count = |space: fn(naga::AddressSpace) -> bool| {
+            module.global_variables.iter().filter(move |(h, v)| space(v.space) && !used[*h].is_empty())
+        };
+        let storage = count(|space| matches!(space, naga::AddressSpace::Storage { .. })).count();
+        assert!(storage <= 8, "{name}, {}: {storage} storage buffers", entry.name);
+        let bytes: u32 = count(|space| space == naga::AddressSpace::WorkGroup)
+            .map(|(_, v)| layouter[v.ty].size.next_multiple_of(16))
+            .sum();
+        assert!(bytes <= 16384, "{name}, {}: {bytes} bytes of workgroup memory", entry.name);
+        assert!(entry.workgroup_size[0] <= 256 && entry.workgroup_size[1..] == [1, 1], "{name}");
+    }
+}
+
+#[test]
+fn texts_use_no_feature() {
+    for source in sources() {
+        let code: String =
+            source.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+        for word in ["enable", "requires", "override", "f16", "subgroup", "ptr<", "atomic"] {
+            assert!(!code.contains(word), "{word} in\n{source}");
+        }
+    }
+}

@@ -44,9 +44,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let two = attention.run_blocking(&gpu.queue, &second, &inputs)?.out;
 
     let lambda_init = 0.8 - 0.6 * (-0.3 * f64::from(LAYER - 1)).exp();
-    let vector = |step: f64| (0..D).map(|i| 0.1 * (f64::from(i) * step).cos()).collect::<Vec<_>>();
+    let vector = |step: f64| (0..D).map(|i| 0.2 * (f64::from(i) * step).cos()).collect::<Vec<_>>();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let lambda = dot(&vector(0.3), &vector(0.5)).exp() - dot(&vector(0.7), &vector(0.9)).exp() + lambda_init;
+    let lambda = dot(&vector(0.05), &vector(0.1)).exp() - dot(&vector(0.7), &vector(0.9)).exp() + lambda_init;
     let difference: Vec<f32> = one.iter().zip(&two).map(|(a, b)| a - lambda as f32 * b).collect();
 
     // The bounds of the two calls add up; lambda and the difference are rounded.

@@ -124,7 +124,6 @@ fn unknown_options_are_usage_errors() {
         ("--sinks", "1,x", "zero"),
         ("--normalizer", "hardmax", "sigmoid=seq-k"),
         ("--dropout", "0.1", "RATE,SEED"),
-        ("--adaptive-temperature", "1,2", "six numbers"),
         ("--length-scale", "linear=2", "ssmax=LIST"),
         ("--length-scale", "llama4=0.1", "llama4=COEF,FLOOR"),
         ("--dtype", "f64", "bf16"),
@@ -476,6 +475,7 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--qk-norm", "l2", "--q-gain", "1,2", "--k-gain", "1,2,3,4"], &["q_gain has 2", "8"]);
     wrong(&["--q-gain", "1", "--k-gain", "1"], &["--qk-norm"]);
     wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
+    wrong(&["--top-k", "0"], &["top_k is 0", "at least 1"]);
     wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);
     wrong(&["--align", "1"], &["alignment", "does not use it"]);

@@ -115,10 +115,10 @@ fn advance(search: Search) -> Search {
     let a = unordered(next.low);
     let b = unordered(next.high);
     for (var n = 0u; n < SUMS; n++) { // unroll
-        let by_key = next.low + part(width, n + 1u, 9u);
+        let by_key = next.low + share_of(width, n + 1u, 9u);
         var by_score = next.low;
         if (n < 4u) {
-            by_score += part(width, n + 1u, 5u);
+            by_score += share_of(width, n + 1u, 5u);
         } else {
             let share = (f32(n) - 3.0) * 0.2;
             by_score = ordered(a * (1.0 - share) + b * share);
@@ -130,7 +130,7 @@ fn advance(search: Search) -> Search {
 }
 
 // n / parts of a width, rounded so that small widths are shared out too.
-fn part(width: vec4<u32>, n: u32, parts: u32) -> vec4<u32> {
+fn share_of(width: vec4<u32>, n: u32, parts: u32) -> vec4<u32> {
     return width / parts * n + min(vec4<u32>(n), width % parts);
 }
 

@@ -305,6 +305,21 @@ fn wrong_tensors_are_refused() {
     let lens = |n: i32| [0, n].iter().flat_map(|n| n.to_le_bytes()).collect();
     refused(&file().with("kv_len", "I32", &[2]).data(lens(-1)), &["\"kv_len\"", "-1 at 1"]);
     refused(&file().with("kv_len", "I32", &[2]).data(lens(6)), &["\"kv_len\"", "6 at 1"]);
+    refused(&file().with("documents_q", "I32", &[2, 3]), &["no tensor \"documents_k\""]);
+    refused(&file().with("documents_q", "I32", &[3]), &["\"documents_q\"", "[3]", "[2, 3]"]);
+    let starts = |n: [i32; 3]| n.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    refused(&file().with("cu_seqlens_q", "I32", &[3]), &["\"q\"", "batch of 1", "cu_seqlens_q"]);
+    let packed = || file().with("k", "F32", &[1, 2, 5, 8]).with("v", "F32", &[1, 2, 5, 6]);
+    refused(&packed().with("cu_seqlens_k", "F32", &[3]), &["\"cu_seqlens_k\"", "F32", "I32"]);
+    refused(&packed().with("cu_seqlens_k", "I32", &[0]), &["\"cu_seqlens_k\"", "(batch + 1)"]);
+    for (numbers, wrong) in
+        [([1, 2, 5], "1 at 0"), ([0, 6, 5], "5 at 2"), ([0, 2, 4], "4 at 2"), ([0, -1, 5], "-1 at 1")]
+    {
+        refused(
+            &packed().with("cu_seqlens_k", "I32", &[3]).data(starts(numbers)),
+            &["\"cu_seqlens_k\"", wrong, "prefix sums"],
+        );
+    }
     refused(&file().with("q_len", "I32", &[2]).data(lens(9)), &["\"q_len\"", "9 at 1"]);
     refused(&file().with("temperature_per_head", "F32", &[4]), &["temperature", "above 0"]);
     refused(&file().with("sinks", "F32", &[2]), &["\"sinks\"", "[2]", "[4]"]);
@@ -379,6 +394,23 @@ fn a_problem_survives_the_round_trip() {
         (plain.clone().layout(Layout::Bshd).causal(Alignment::TopLeft), inputs),
         (plain.clone().causal(Alignment::Offset(-1)), inputs),
         (plain.clone().causal(Alignment::BottomRightValid).with_q_len(), inputs.q_len(&[2, 0])),
+        (
+            plain.clone().with_documents(),
+            inputs.documents(&[1, 1, 2, 0, 0, 0], &[1, 2, 2, 3, 1, 0, -1, 0, 0, 5]),
+        ),
+        // The same numbers as sequences of 3, 3 and 0 queries on 4, 5 and 1 keys.
+        (
+            Problem::new(Shape { batch: 3, ..shape })
+                .with_lse()
+                .with_entropy()
+                .packed(6, 10)
+                .with_documents()
+                .causal(Alignment::BottomRight)
+                .layout(Layout::Bshd),
+            inputs
+                .cu_seqlens(&[0, 3, 6, 6], &[0, 4, 9, 10])
+                .documents(&[1, 1, 2, 0, 0, 0], &[1, 2, 2, 3, 1, 0, -1, 0, 0, 5]),
+        ),
         (
             plain.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerHead),
             inputs.causal_offset(&[1, -1]).kv_len(&[5, 0]).temperature(&[0.5, 1.0, 2.0, 4.0]),

@@ -271,6 +271,52 @@ fn run_writes_statistics_heatmaps_and_cases() {
     assert!(std::fs::read(png_path).unwrap().starts_with(b"\x89PNG"));
 }
 
+/// Sequences of 1 and 2 queries on 2 and 3 keys: (heads, rows, head_dim) without an axis for a batch, and with one.
+#[test]
+fn run_packed_sequences() {
+    if !adapter("run_packed_sequences") {
+        return;
+    }
+    let files = Files::new();
+    let (case_path, case) = files.path("case.safetensors");
+    let (out_path, out) = files.path("out.safetensors");
+    let options = ["--cu-seqlens-q", "0,1,3", "--cu-seqlens-k", "0,2,5", "--causal", "--lse", "--check"];
+    let (_, png) = files.path("map.png");
+    let more = ["-o", &out, "--save-case", &case, "--heatmap", &png, "--batch", "1"];
+    let report = succeeds(&files.run(&[options.as_slice(), &more].concat()));
+    assert!(report.contains("batch 2") && report.contains("2 queries on 3 keys"), "{report}");
+    let file = std::fs::read(out_path).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    assert_eq!(tensors.tensor("out").unwrap().shape(), [1, 2, 3, 6]);
+    assert_eq!(tensors.tensor("lse").unwrap().shape(), [1, 2, 3]);
+    assert_eq!(Case::read(&case_path).unwrap().work().unwrap().problem().packed_k, Some(5));
+    assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    fails(
+        &files.run(&["--cu-seqlens-q", "0,4,3", "--cu-seqlens-k", "0,2,5"]),
+        2,
+        &["cu_seqlens_q is 3 at 2"],
+    );
+    fails(&["run", &case, "--cu-seqlens-q", "0,3"], 2, &["case file", "--cu-seqlens-q"]);
+    fails(&files.run(&["--cu-seqlens-q", "0,1,3"]), 2, &["the batch of k", "2"]);
+    fails(
+        &files.run(&["--cu-seqlens-q", "0,1", "--cu-seqlens-k", "0,5"]),
+        2,
+        &["--cu-seqlens-q ends at 1", "3 rows"],
+    );
+    let documents = npy(&files.folder.path().join("d.npy"), "<i4", false, &[5], &[1, 0, 0, 0].repeat(5));
+    let both = ["--documents-q", "1,1,-2", "--documents-k", &documents, "--check", "--save-case", &case];
+    assert!(succeeds(&files.run(&both)).contains("pass"));
+    assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    fails(&files.run(&["--documents-q", "1,1,-2"]), 2, &["--documents-k"]);
+    fails(
+        &files.run(&["--documents-q", "1,2", "--documents-k", "1,1,1,1,1"]),
+        2,
+        &["documents_q has 2", "3"],
+    );
+    let scores = ["--cu-seqlens-q", "0,3", "--cu-seqlens-k", "0,5", "-o", &out, "--scores", "raw"];
+    fails(&files.run(&scores), 2, &["--scores", "packed"]);
+}
+
 /// The dense and per-row inputs of the problem in [`Files`].
 struct Dense {
     bias: String,
@@ -719,9 +765,19 @@ fn demo_writes_a_page_that_asks_for_nothing() {
     let folder = folder();
     let path = folder.path().join("page.html");
     let out = succeeds(&["demo", "--html", path.to_str().unwrap()]);
-    for word in
-        ["adapter", "driver", "kernel", "SmolLM2", "MiniLM", "0.25", "nats", "of bound", "page.html", "next"]
-    {
+    for word in [
+        "adapter",
+        "driver",
+        "kernel",
+        "SmolLM2",
+        "MiniLM",
+        "0.25",
+        "nats",
+        "of bound",
+        "page.html",
+        "study",
+        "next",
+    ] {
         assert!(out.contains(word), "{word}: {out}");
     }
     let page = std::fs::read_to_string(&path).unwrap();

@@ -241,9 +241,20 @@ fn each_option() -> Vec<Problem> {
     for dtype in dtypes {
         add(&|p| p.bias = Some((dtype, full)));
     }
+    for [q, k] in [[Some(150), None], [None, Some(150)], [Some(150), Some(150)]] {
+        add(&|p| (p.packed_q, p.packed_k) = (q, k));
+        for alignment in [Alignment::BottomRight, Alignment::BottomRightValid] {
+            add(&|p| {
+                (p.packed_q, p.packed_k, p.causal, p.alignment, p.q_len) = (q, k, true, alignment, true)
+            });
+        }
+    }
     for alignment in [Alignment::BottomRight, Alignment::BottomRightValid] {
         add(&|p| (p.q_len, p.causal, p.alignment) = (true, true, alignment));
         add(&|p| (p.q_len, p.causal, p.alignment, p.stats) = (true, true, alignment, Stats::ALL));
+    }
+    for total in [None, Some(150)] {
+        add(&|p| (p.documents, p.packed_q, p.packed_k) = (true, total, total));
     }
     add(&|p| p.softcap = Some(30.0));
     for norm in [QkNorm::l2(), QkNorm::rms(1e-6)] {

@@ -25,6 +25,10 @@ pub struct Work {
     v: Vec<f32>,
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    cu_seqlens_q: Option<Vec<u32>>,
+    cu_seqlens_k: Option<Vec<u32>>,
+    documents_q: Option<Vec<i32>>,
+    documents_k: Option<Vec<i32>>,
     q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
@@ -91,9 +95,14 @@ impl Work {
             problem.alignment = alignment;
         }
         let causal_offset = said.clone().filter(|_| counts);
-        // Checked to be from 0 to seq_q or seq_k.
+        // None of these is negative: the rules have seen them.
         let counts = |name| integers(name).map(|n| n.into_iter().map(|n| n as u32).collect::<Vec<_>>());
         let (q_len, kv_len) = (counts("q_len"), counts("kv_len"));
+        let (cu_seqlens_q, cu_seqlens_k) = (counts("cu_seqlens_q"), counts("cu_seqlens_k"));
+        let total = |starts: &Option<Vec<u32>>| starts.as_ref().and_then(|starts| starts.last().copied());
+        (problem.packed_q, problem.packed_k) = (total(&cu_seqlens_q), total(&cu_seqlens_k));
+        let (documents_q, documents_k) = (integers("documents_q"), integers("documents_k"));
+        problem.documents = documents_q.is_some();
         (problem.q_len, problem.kv_len) = (q_len.is_some(), kv_len.is_some());
         let sinks = floats("sinks");
         if sinks.is_some() {
@@ -120,6 +129,10 @@ impl Work {
             v,
             bias,
             mask,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            documents_q,
+            documents_k,
             q_len,
             kv_len,
             causal_offset,
@@ -146,6 +159,10 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.cu_seqlens_q = self.cu_seqlens_q.as_deref();
+        inputs.tables.cu_seqlens_k = self.cu_seqlens_k.as_deref();
+        inputs.tables.documents_q = self.documents_q.as_deref();
+        inputs.tables.documents_k = self.documents_k.as_deref();
         inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();

@@ -32,6 +32,8 @@ pub(crate) struct Params {
     pub group: u32,
     pub seq_q: u32,
     pub seq_k: u32,
+    pub total_q: u32,
+    pub total_k: u32,
     pub first_batch: u32,
     pub first_head: u32,
     pub first_row: u32,
@@ -51,6 +53,10 @@ pub(crate) struct Params {
     pub lse: u32,
     pub entropy: u32,
     pub row_max: u32,
+    pub cu_seqlens_q: u32,
+    pub cu_seqlens_k: u32,
+    pub documents_q: u32,
+    pub documents_k: u32,
     pub q_len: u32,
     pub kv_len: u32,
     pub offsets: u32,
@@ -78,7 +84,7 @@ pub(crate) struct Params {
     pub length_coef: f32,
     pub length_floor: u32,
     /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 1],
+    pub _pad: [u32; 3],
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -109,6 +115,8 @@ fields!(
     group,
     seq_q,
     seq_k,
+    total_q,
+    total_k,
     first_batch,
     first_head,
     first_row,
@@ -128,6 +136,10 @@ fields!(
     lse,
     entropy,
     row_max,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    documents_q,
+    documents_k,
     q_len,
     kv_len,
     offsets,

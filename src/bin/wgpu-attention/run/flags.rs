@@ -84,6 +84,31 @@ impl Numbers {
     }
 }
 
+/// Whole numbers on the command line, or in a .npy file.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Integers {
+    List(Vec<i32>),
+    File(PathBuf),
+}
+
+impl Integers {
+    pub(crate) fn read(&self) -> Result<Vec<i32>> {
+        match self {
+            Integers::List(list) => Ok(list.clone()),
+            Integers::File(path) => arrays::read_npy_integers(path),
+        }
+    }
+}
+
+pub(crate) fn integers(text: &str) -> Result<Integers, String> {
+    if text.ends_with(".npy") {
+        return Ok(Integers::File(text.into()));
+    }
+    list(text)
+        .map(Integers::List)
+        .ok_or_else(|| "expected are whole numbers with commas between, or a .npy file".to_owned())
+}
+
 fn one_axis(path: &Path) -> Result<Vec<f32>> {
     let array = arrays::read_npy(path)?;
     if array.shape.len() != 1 {

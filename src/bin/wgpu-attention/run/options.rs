@@ -103,6 +103,10 @@ impl Args {
         if let Some(window) = self.window {
             problem.window = Some(window);
         }
+        if let (Some(q), Some(k)) = (&self.documents_q, &self.documents_k) {
+            problem.documents = true;
+            (work.documents_q, work.documents_k) = (Some(q.read()?), Some(k.read()?));
+        }
         if let Some(lens) = &self.q_len {
             problem.q_len = true;
             work.q_len = Some(lens.clone());

@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 31] = [
     "all",
     "no score option",
     "grouped heads",
@@ -38,6 +38,8 @@ const NAMES: [&str; 29] = [
     "window",
     "window, first keys kept",
     "offset per batch",
+    "packed",
+    "documents",
     "q_len",
     "kv_len",
     "mask",
@@ -70,6 +72,8 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("qk norm", p.qk_norm.is_some()),
         ("causal", p.causal),
         ("window", p.window.is_some()),
+        ("packed", p.packed_q.is_some() || p.packed_k.is_some()),
+        ("documents", p.documents),
         ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),

@@ -87,7 +87,7 @@ fn a_million_draws_without_a_masked_token() {
     let mut rng = Rng::new(2);
     let logits: Vec<f32> =
         (0..40).map(|n| if n % 3 == 0 { f32::NEG_INFINITY } else { rng.normal() }).collect();
-    let chain = Chain::new().temperature(1.2);
+    let chain = Chain::new();
     let counts = counts(gpu, &chain, &logits, 1_000_000, 99);
     assert_eq!(counts.iter().sum::<u64>(), 1_000_000);
     assert_chi_square(&counts, &distribution(&chain, &logits), "10^6 draws");

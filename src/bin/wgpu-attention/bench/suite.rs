@@ -115,11 +115,12 @@ pub(super) fn run(args: &Args) -> Result<Report> {
 
     for peer in peers {
         // Beside ours, and not in place of them.
-        if let Some(ours) = suite.rows.iter().find(|row| row.is_like(&peer)) {
+        if let Some(last) = suite.rows.iter().rposition(|row| row.is_like(&peer)) {
+            let ours = &suite.rows[last];
             let share = rounded(ours.share * ours.ms / peer.ms);
             let gb_s = rounded(ours.gb_s * ours.ms / peer.ms);
             let (limit, intensity) = (ours.limit, ours.intensity);
-            suite.rows.push(Row { share, gb_s, limit, intensity, ..peer });
+            suite.rows.insert(last + 1, Row { share, gb_s, limit, intensity, ..peer });
         }
     }
     let info = &suite.gpu.info;
@@ -168,7 +169,13 @@ fn read_peers(path: &Path) -> Result<Vec<Row>> {
         }
         Ok(Row { kernel: peer, ..row })
     };
-    text.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
+    // Drivers and runtimes print warnings between the rows.
+    let rows: Vec<Row> =
+        text.lines().map(str::trim).filter(|line| line.starts_with('{')).map(row).collect::<Result<_>>()?;
+    if rows.is_empty() {
+        return Err(Fail::file(path, "has no line with a JSON object"));
+    }
+    Ok(rows)
 }
 
 fn read_tuning(path: Option<&Path>) -> Result<Tuning> {

@@ -18,8 +18,8 @@ use super::lab::Lab;
 use crate::fail::{Fail, Result};
 use wgpu_attention::softmax::{self, Kind};
 use wgpu_attention::{
-    AdaptiveTemperature, Error, Inputs, Kernel, LengthScale, Normalizer, Outputs, PlanOptions, Problem, Scale, ScoreStage,
-    Shape, SigmoidBias, Sink, Temperature,
+    AdaptiveTemperature, Error, Inputs, Kernel, LengthScale, Normalizer, Outputs, PlanOptions, Problem,
+    Scale, ScoreStage, Shape, SigmoidBias, Sink, Temperature,
 };
 
 /// One batch, one head; every row sees every key.
@@ -84,7 +84,9 @@ fn divided<T>(head: &Head<'_>, plan: impl Fn(&Problem) -> wgpu_attention::Result
         let problem = in_parts(head, parts);
         match plan(&problem) {
             Ok(_) => return Ok(problem),
-            Err(Error::LimitExceeded { .. }) if head.problem.shape.seq_k.is_multiple_of(2 * parts) => parts *= 2,
+            Err(Error::LimitExceeded { .. }) if head.problem.shape.seq_k.is_multiple_of(2 * parts) => {
+                parts *= 2
+            }
             Err(e) => return Err(Fail::from(e)),
         }
     }
@@ -125,8 +127,7 @@ fn by_operation(lab: &Lab, head: &Head<'_>, kind: Kind) -> Result<Whole> {
     let keys = head.problem.shape.seq_k;
     let operation = softmax::Problem::new(seq_q, keys).kind(kind);
     let inputs = rows.concat();
-    let weights =
-        lab.softmax.run_blocking(&lab.gpu.queue, &operation, &softmax::Inputs::new(&inputs))?.out;
+    let weights = lab.softmax.run_blocking(&lab.gpu.queue, &operation, &softmax::Inputs::new(&inputs))?.out;
     let rows = rows.iter().zip(weights.chunks(keys as usize)).map(|(scores, p)| {
         let mut out = vec![0.0; head_dim_v as usize];
         for (&p, v) in p.iter().zip(head.v.chunks(head_dim_v as usize)).filter(|(p, _)| **p > 0.0) {

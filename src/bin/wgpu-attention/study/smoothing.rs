@@ -198,7 +198,7 @@ fn growth(lab: &Lab) -> Result<Vec<Grown>> {
                 parts: whole.parts,
             });
         }
-        lab.bar.inc(if lab.quick { 3 } else { 1 });
+        lab.bar.inc(1);
     }
     Ok(grown)
 }
@@ -286,7 +286,7 @@ impl Smoothing {
             [
                 g.method.clone(),
                 g.keys.to_string(),
-                g.entropy.map_or_else(String::new, |h| format!("{h:.3}")),
+                g.entropy.map_or_else(String::new, |h| format!("{:.3}", h.max(0.0))),
                 g.effective_keys.map_or_else(String::new, number),
                 number(g.needle),
                 theory,

@@ -138,7 +138,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
 pub use kernel::{
-    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource,
+    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, Window};
@@ -152,7 +152,7 @@ pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
 pub use sequences::Sequences;
 pub use shape::{MAX_SEQ, Shape, Stats};
-pub use sharpness::{LengthScale, Scale, Temperature};
+pub use sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
 pub use softmax::Softmax;
 pub use tensor::Tensor;
 pub use user_code::UserCode;

@@ -500,7 +500,9 @@ fn run_takes_the_other_options() {
     let (_, case) = files.path("case.safetensors");
     let (_, sigmoid) = files.path("sigmoid.safetensors");
     let (_, dropped) = files.path("dropped.safetensors");
-    let runs: [(&[&str], &[&str]); 11] = [
+    let [sparse, largest, adapted] =
+        ["sparse", "largest", "adapted"].map(|name| files.path(&format!("{name}.safetensors")).1);
+    let runs: [(&[&str], &[&str]); 14] = [
         (&["--qk-norm", "l2", "--scale", "1", "--scores", "raw", "-o", &out], &["qk_norm/l2", "30 raw"]),
         (
             &["--qk-norm", "rms=0.1", "--q-gain", "1,-2,0.5,1", "--k-gain=-1,1,2,0.5", "--save-case", &case],
@@ -533,6 +535,9 @@ fn run_takes_the_other_options() {
             &["sigmoid", "30 probs"],
         ),
         (&["--dropout", "0.5,7,1", "--save-case", &dropped], &["dropout"]),
+        (&["--normalizer", "entmax15", "--entropy", "--save-case", &sparse], &["entmax15"]),
+        (&["--top-k", "2", "--lse", "--save-case", &largest], &["top_k"]),
+        (&["--adaptive-temperature", "--lse", "--save-case", &adapted], &["adaptive"]),
         (&["--window", "none,1", "--align", "0", "--scores", "raw", "-o", &out], &["window", "30 raw"]),
     ];
     for (flags, words) in runs {
@@ -542,7 +547,8 @@ fn run_takes_the_other_options() {
             assert!(report.contains(word), "{word}: {report}");
         }
     }
-    assert!(succeeds(&["check", &case, &sigmoid, &dropped]).contains("3 of 3 passed"));
+    let saved = ["check", &case, &sigmoid, &dropped, &sparse, &largest, &adapted];
+    assert!(succeeds(&saved).contains("6 of 6 passed"));
     assert!(succeeds(&["run", &case]).contains("f16,f16,f16->f16"));
     // Slopes from a file are those of the command line, and files of 16 bits are read as they are.
     let alibi = format!("--alibi={}", dense.slopes);
@@ -578,6 +584,7 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--qk-norm", "l2", "--q-gain", "1,2", "--k-gain", "1,2,3,4"], &["q_gain has 2", "8"]);
     wrong(&["--q-gain", "1", "--k-gain", "1"], &["--qk-norm"]);
     wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
+    wrong(&["--top-k", "0"], &["top_k is 0", "at least 1"]);
     wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);
     wrong(&["--align", "1"], &["alignment", "does not use it"]);

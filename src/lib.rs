@@ -29,7 +29,7 @@
 //! [`Normalizer`]; [dropout](Problem::dropout). Scores have to fit f32:
 //! |score| log2(e) below 3e38.
 //!
-//! Forward only: there are no gradients yet.
+//! Gradients, that of the temperature among them, are in [`backward`].
 //!
 //! # The way of a call
 //!
@@ -91,6 +91,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod attention;
+pub mod backward;
 mod buffers;
 mod caps;
 #[cfg(feature = "case")]
@@ -128,6 +129,7 @@ pub mod tune;
 mod user_code;
 
 pub use attention::Attention;
+pub use backward::Backward;
 pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
 pub use dropout::Dropout;

@@ -36,8 +36,8 @@ fn scores_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     let seq = sequence(at.b);
     var s = NOTHING;
     if (at.i < seq.rows && visible4(seq, at.h, at.i, at.x).x) {
-        let q_row = row_start(params.q, at.b, at.h, at.i);
-        let k_row = row_start(params.k, at.b, kv_head(at.h), at.x);
+        let q_row = row_start(params.q, at.b, at.h, seq.first_q + at.i);
+        let k_row = row_start(params.k, at.b, kv_head(at.h), seq.first_k + at.x);
         // Four sums side by side: short sums round less than one long one.
         var sums = vec4<f32>(0.0);
         var squares = vec2<f32>(0.0);
@@ -70,12 +70,15 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         return;
     }
     let at = element(row, 1u);
+    let seq = sequence(at.b);
+    if (PACKED_Q && at.i >= seq.count) {
+        return;
+    }
     let first = row * params.seq_k;
     var m = NOTHING;
     for (var j = 0u; j < params.seq_k; j++) {
         m = max(m, scores[first + j]);
     }
-    let seq = sequence(at.b);
     let level = vec4<f32>(row_level(seq, at.i).x);
     var state = empty_state();
     state.m = vec4<f32>(m);
@@ -111,14 +114,18 @@ fn output_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         return;
     }
     let at = element(number, V_DIM4);
+    let seq = sequence(at.b);
+    if (PACKED_Q && at.i >= seq.count) {
+        return;
+    }
     let first = (number / V_DIM4) * params.seq_k;
     var sum = vec4<f32>(0.0);
     for (var j = 0u; j < params.seq_k; j++) {
         let p = scores[first + j];
         // A key of weight 0 may be one that is not seen, and then v may hold anything.
         if (p != 0.0) {
-            sum += p * load_v(row_start(params.v, at.b, kv_head(at.h), j), at.x);
+            sum += p * load_v(row_start(params.v, at.b, kv_head(at.h), seq.first_k + j), at.x);
         }
     }
-    store_out(row_start(params.out, at.b, at.h, at.i), at.x, sum);
+    store_out(row_start(params.out, at.b, at.h, seq.first_q + at.i), at.x, sum);
 }

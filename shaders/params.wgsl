@@ -28,8 +28,10 @@ struct Params {
     // The whole problem.
     q_heads: u32,
     group: u32, // query heads that share a key/value head
-    seq_q: u32,
+    seq_q: u32, // of packed sequences the longest
     seq_k: u32,
+    total_q: u32, // rows of packed sequences, all together
+    total_k: u32,
 
     // The slice of it that this dispatch computes.
     first_batch: u32,
@@ -61,6 +63,8 @@ struct Params {
     lse: u32,
     entropy: u32,
     row_max: u32,
+    cu_seqlens_q: u32,
+    cu_seqlens_k: u32,
     q_len: u32,
     kv_len: u32,
     offsets: u32,

@@ -39,6 +39,10 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let first_row = (params.row_tiles - 1u - (number % tiles) / V_BLOCKS) * ROWS;
     let h = (number / tiles) % params.heads;
     let seq = sequence(number / (tiles * params.heads));
+    // There are workgroups for the longest of packed sequences.
+    if (PACKED_Q && first_row >= seq.count) {
+        return;
+    }
 
     var range = key_range(seq, first_row, max(min(first_row + ROWS, seq.rows), 1u) - 1u);
     if (Q_LEN && first_row >= seq.rows) {
@@ -67,7 +71,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         var key_squares = array<f32, KEYS_PER_THREAD>();
         for (var chunk = 0u; chunk < DIM_CHUNKS; chunk++) {
             stage_q(seq, h, first_row, chunk * DIM_CHUNK, lane);
-            stage_k(seq.b, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
+            stage_k(seq, kv_head(h), tile, range.end, chunk * DIM_CHUNK, lane);
             workgroupBarrier();
             // A sum of its own for each chunk: rounding errors grow with the length of a sum, so that the sum of a few short
             // ones is closer to the truth than one long one.
@@ -173,7 +177,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         let tile_end = min(KEYS, range.end - tile);
         for (var first = 0u; first < tile_end; first += V_CHUNK) {
             if (V_STAGED) {
-                stage_v(seq.b, kv_head(h), tile + first, range.end, v_block, lane);
+                stage_v(seq, kv_head(h), tile + first, range.end, v_block, lane);
                 workgroupBarrier();
             }
             let last = min(V_CHUNK, tile_end - first);
@@ -183,7 +187,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 for (var key = 0u; key < last; key++) {
                     let p_at = (first + key) * ROW_GROUPS + out_group;
                     for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                        let v = value(seq.b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
+                        let v = value(seq, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
                         for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
                             let p = pool[p_at + g];
                             for (var r = 0u; r < 4u; r++) { // unroll
@@ -197,7 +201,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 for (var key = 0u; key < last; key++) {
                     let p_at = (first + key) * ROW_GROUPS + out_group;
                     for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-                        let v = value(seq.b, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
+                        let v = value(seq, h, tile + first, key, column + j * OUT_COLUMNS, v_block);
                         for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
                             let p = pool[p_at + g];
                             for (var r = 0u; r < 4u; r++) { // unroll
@@ -241,7 +245,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         if (v_block == 0u) {
             for (var r = 0u; r < 4u; r++) { // unroll
                 let i = first_row + 4u * row_group + r;
-                if (i < params.rows) {
+                if (i < seq.count) {
                     store_stats(row_number(seq, h, i), row_totals, state.m, r);
                 }
             }
@@ -254,13 +258,13 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             let d = v_block * V_BLOCK + column + j * OUT_COLUMNS;
             for (var r = 0u; r < 4u; r++) { // unroll
                 let i = first_row + 4u * (out_group + g) + r;
-                if (i < params.rows && is_own_column(column + j * OUT_COLUMNS, v_block)) {
+                if (i < seq.count && is_own_column(column + j * OUT_COLUMNS, v_block)) {
                     var row = o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] * inverse[r];
                     if (Q_LEN) {
                         // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
                         row = select(row, vec4<f32>(0.0), i >= seq.rows);
                     }
-                    store_out(row_start(params.out, seq.b, h, i), d, row);
+                    store_out(row_start(params.out, seq.b, h, seq.first_q + i), d, row);
                 }
             }
         }
@@ -312,7 +316,7 @@ fn inverse_row_norms(seq: Sequence, h: u32, i: u32, key_lane: u32, row_group: u3
     for (var d = key_lane; d < QK_DIM4; d += KEY_LANES) {
         for (var r = 0u; r < 4u; r++) { // unroll
             if (i + r < seq.rows) {
-                let q = load_q(row_start(params.q, seq.b, h, i + r), d);
+                let q = load_q(row_start(params.q, seq.b, h, seq.first_q + i + r), d);
                 squares[r] += dot(q, q);
             }
         }
@@ -334,7 +338,7 @@ fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
         for (var r = 0u; r < 4u; r++) { // unroll
             let i = first_row + 4u * row_group + r;
             if (i < seq.rows && first_dim + d < QK_DIM4) {
-                rows[r] = load_q(row_start(params.q, seq.b, h, i), first_dim + d) * row_factor(seq, h, i);
+                rows[r] = load_q(row_start(params.q, seq.b, h, seq.first_q + i), first_dim + d) * row_factor(seq, h, i);
                 if (QK_GAIN) {
                     rows[r] *= qk_gain(h, first_dim + d);
                 }
@@ -348,13 +352,13 @@ fn stage_q(seq: Sequence, h: u32, first_row: u32, first_dim: u32, lane: u32) {
 }
 
 // Keys first_key .. + KEYS - 1, below end, of k. The rest becomes 0.
-fn stage_k(b: u32, h: u32, first_key: u32, end: u32, first_dim: u32, lane: u32) {
+fn stage_k(seq: Sequence, h: u32, first_key: u32, end: u32, first_dim: u32, lane: u32) {
     for (var at = lane; at < KEYS * DIM_CHUNK; at += THREADS) {
         let d = at % DIM_CHUNK;
         let key = at / DIM_CHUNK;
         var k = vec4<f32>(0.0);
         if (first_key + key < end && first_dim + d < QK_DIM4) {
-            k = load_k(row_start(params.k, b, h, first_key + key), first_dim + d);
+            k = load_k(row_start(params.k, seq.b, h, seq.first_k + first_key + key), first_dim + d);
         }
         pool[K_STAGE + key * K_STRIDE + d] = k;
     }

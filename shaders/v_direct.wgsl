@@ -3,11 +3,11 @@
 
 const V_STAGED = false;
 
-fn stage_v(b: u32, h: u32, first_key: u32, end: u32, v_block: u32, lane: u32) {}
+fn stage_v(seq: Sequence, h: u32, first_key: u32, end: u32, v_block: u32, lane: u32) {}
 
-fn value(b: u32, h: u32, first_key: u32, key: u32, column: u32, v_block: u32) -> vec4<f32> {
+fn value(seq: Sequence, h: u32, first_key: u32, key: u32, column: u32, v_block: u32) -> vec4<f32> {
     if (!is_own_column(column, v_block)) {
         return vec4<f32>(0.0);
     }
-    return load_v(row_start(params.v, b, kv_head(h), first_key + key), v_block * V_BLOCK + column);
+    return load_v(row_start(params.v, seq.b, kv_head(h), seq.first_k + first_key + key), v_block * V_BLOCK + column);
 }

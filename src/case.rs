@@ -16,6 +16,7 @@
 mod array;
 mod check;
 mod error;
+mod gradients;
 mod header;
 mod rules;
 mod softmax;
@@ -23,6 +24,7 @@ mod work;
 
 pub use check::{Failure, Report};
 pub use error::CaseError;
+pub use gradients::GradientWork;
 pub use header::{Op, Tolerance};
 pub use softmax::SoftmaxWork;
 pub use work::Work;
@@ -35,8 +37,10 @@ use crate::problem::Problem;
 use crate::qk_norm::NormGains;
 use crate::score::Sink;
 use crate::scores::ScoreStage;
+use crate::sequences::Sequences;
 use crate::shape::Shape;
 use crate::sharpness::{LengthScale, Scale, Temperature};
+use crate::tensor::Tensor;
 use array::Array;
 use header::Header;
 use std::collections::{BTreeMap, HashMap};
@@ -118,6 +122,16 @@ impl Case {
     ) -> Result<Self, CaseError> {
         inputs.check(problem)?;
         Self::says(problem)?;
+        let sequences = Sequences::new(problem, &inputs.tables);
+        for (field, size, longest) in [
+            ("seq_q", problem.shape.seq_q, (0..problem.shape.batch).map(|b| sequences.queries(b)).max()),
+            ("seq_k", problem.shape.seq_k, (0..problem.shape.batch).map(|b| sequences.keys(b)).max()),
+        ] {
+            if longest.is_some_and(|longest| longest != size) {
+                let expected = "the length of the longest of the packed sequences";
+                return Err(CaseError::Unsayable { field, found: size.to_string(), expected });
+            }
+        }
         let mut header = Header::new(name.into(), Op::Attention, tolerance);
         header.bshd = problem.q_layout == Layout::Bshd;
         header.scale = match problem.scale {
@@ -139,18 +153,19 @@ impl Case {
 
         let s = &problem.shape;
         let size = |n: u32| n as usize;
-        let tensor = |heads, seq, dim| match header.bshd {
-            true => [size(s.batch), size(seq), size(heads), size(dim)],
-            false => [size(s.batch), size(heads), size(seq), size(dim)],
+        let tensor = |tensor| -> crate::Result<[usize; 4]> {
+            let [batch, heads, seq, dim] = problem.view(tensor)?.sizes().map(size);
+            Ok(if header.bshd { [batch, seq, heads, dim] } else { [batch, heads, seq, dim] })
         };
-        let out_shape = tensor(s.q_heads, s.seq_q, s.head_dim_v);
-        let rows = [size(s.batch), size(s.q_heads), size(s.seq_q)];
+        let out_shape = tensor(Tensor::Out)?;
+        let [out_batch, _, out_rows, _] = problem.view(Tensor::Out)?.sizes();
+        let rows = [size(out_batch), size(s.q_heads), size(out_rows)];
         let mut arrays = BTreeMap::new();
         let mut put = |name: &str, array: Array| arrays.insert(name.to_owned(), array);
         let [dtype, _, _, out_dtype] = problem.dtypes;
-        put("q", Array::stored(dtype, &tensor(s.q_heads, s.seq_q, s.head_dim_qk), inputs.q));
-        put("k", Array::stored(dtype, &tensor(s.kv_heads, s.seq_k, s.head_dim_qk), inputs.k));
-        put("v", Array::stored(dtype, &tensor(s.kv_heads, s.seq_k, s.head_dim_v), inputs.v));
+        put("q", Array::stored(dtype, &tensor(Tensor::Q)?, inputs.q));
+        put("k", Array::stored(dtype, &tensor(Tensor::K)?, inputs.k));
+        put("v", Array::stored(dtype, &tensor(Tensor::V)?, inputs.v));
         if let (Some((dtype, sizes)), Some(bias)) = (problem.bias, inputs.bias) {
             put("bias", Array::stored(dtype, &sizes.0.map(size), bias));
         }
@@ -167,7 +182,13 @@ impl Case {
         if problem.sink == Sink::Zero {
             put("sinks", Array::f32(&[size(s.q_heads)], &vec![0.0; size(s.q_heads)]));
         }
-        for (name, lens) in [("q_len", inputs.tables.q_len), ("kv_len", inputs.tables.kv_len)] {
+        let (q_starts, k_starts) = (inputs.tables.cu_seqlens_q, inputs.tables.cu_seqlens_k);
+        for (name, lens) in [
+            ("cu_seqlens_q", q_starts),
+            ("cu_seqlens_k", k_starts),
+            ("q_len", inputs.tables.q_len),
+            ("kv_len", inputs.tables.kv_len),
+        ] {
             let Some(lens) = lens else { continue };
             // At most 2^30, as lengths are.
             let lens: Vec<i32> = lens.iter().map(|&n| n as i32).collect();

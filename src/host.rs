@@ -36,6 +36,12 @@ impl<'a> Inputs<'a> {
         Inputs { q, k, v, bias: None, mask: None, tables: TableData::default() }
     }
 
+    /// With the starts of packed sequences in q, and in k and v, (batch + 1) each: prefix sums of their lengths, from 0.
+    pub fn cu_seqlens(mut self, q: &'a [u32], k: &'a [u32]) -> Self {
+        (self.tables.cu_seqlens_q, self.tables.cu_seqlens_k) = (Some(q), Some(k));
+        self
+    }
+
     /// With valid query counts, (batch), each at most seq_q.
     pub fn q_len(mut self, q_len: &'a [u32]) -> Self {
         self.tables.q_len = Some(q_len);
@@ -151,9 +157,9 @@ impl<'a> Inputs<'a> {
 /// Host results of a problem.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outputs {
-    /// The answer, in `Problem::out_layout`; places that a strided layout leaves out are 0. f16 and bf16 are widened to f32.
+    /// The answer, in `Problem::out_layout`, packed where q is; places that a strided layout leaves out are 0. f16 and bf16 are widened to f32.
     pub out: Vec<f32>,
-    /// (batch, q_heads, seq_q), where asked for: natural log of the sum of exp(score).
+    /// (batch, q_heads, seq_q), or (q_heads, total_q) of packed sequences, as the other statistics; where asked for: natural log of the sum of exp(score).
     pub lse: Option<Vec<f32>>,
     /// (batch, q_heads, seq_q), where asked for: entropy of the weights, in nats.
     pub entropy: Option<Vec<f32>>,

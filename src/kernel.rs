@@ -13,6 +13,11 @@ use core::fmt;
 
 /// The members of the kernel family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "measure",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum Kernel {
     /// Tiled online softmax at WebGPU's default limits (`shaders/tiled.wgsl`). The score matrix is never stored.
@@ -72,7 +77,12 @@ const NAIVE: [Pass; 3] = [
     Pass { entry_point: "softmax_pass", bindings: &[Binding::Stats, Binding::Tables, Binding::Scores] },
     Pass {
         entry_point: "output_pass",
-        bindings: &[Binding::Tensor(Tensor::V), Binding::Tensor(Tensor::Out), Binding::Scores],
+        bindings: &[
+            Binding::Tensor(Tensor::V),
+            Binding::Tensor(Tensor::Out),
+            Binding::Tables,
+            Binding::Scores,
+        ],
     },
 ];
 
@@ -144,6 +154,8 @@ pub enum OffsetSource {
     Number,
     /// Table of (batch).
     PerBatch,
+    /// Keys less queries of a packed sequence.
+    Lengths,
     /// Valid keys less valid queries.
     Valid,
 }
@@ -210,6 +222,10 @@ pub struct PipelineKey {
     pub normalizer: NormalizerSource,
     /// A sink.
     pub sink: Sink,
+    /// q and out are packed, with starts from a table.
+    pub packed_q: bool,
+    /// k and v are packed, with starts from a table.
+    pub packed_k: bool,
     /// Dropout.
     pub dropout: bool,
     /// Valid queries come from a table.
@@ -237,7 +253,9 @@ pub struct PipelineKey {
 impl PipelineKey {
     /// Whether the shader reads the tables binding.
     pub fn has_tables(&self) -> bool {
-        self.q_len
+        self.packed_q
+            || self.packed_k
+            || self.q_len
             || self.kv_len
             || self.offset == OffsetSource::PerBatch
             || self.alibi
@@ -267,7 +285,10 @@ impl fmt::Display for PipelineKey {
             (self.window, "window"),
             (self.keep_first, "keep_first"),
             (self.offset == OffsetSource::PerBatch, "offsets"),
+            (self.offset == OffsetSource::Lengths, "offset/lengths"),
             (self.offset == OffsetSource::Valid, "offset/valid"),
+            (self.packed_q, "packed/q"),
+            (self.packed_k, "packed/k"),
             (self.mask == Some(MaskFormat::Bytes), "mask/bytes"),
             (self.mask == Some(MaskFormat::Bits), "mask/bits"),
             (self.softcap, "softcap"),

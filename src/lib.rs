@@ -18,7 +18,8 @@
 //! | lse, entropy, row_max | (batch, q_heads, seq_q) | f32, natural log and nats, where asked for |
 //!
 //! Memory order is each tensor's [`Layout`]: bhsd, bshd or any strides. Storage is each tensor's [`DType`]: f32, f16 or bf16;
-//! arithmetic is f32. Small inputs, such as lengths, temperatures and sinks, lie in one buffer, see [`Table`].
+//! arithmetic is f32. Sequences of different lengths may be padded ([`Problem::with_q_len`], [`Problem::with_kv_len`]) or packed
+//! one after the other ([`Problem::packed`]). Small inputs, such as lengths, temperatures and sinks, lie in one buffer, see [`Table`].
 //!
 //! # The order of a score
 //!
@@ -119,6 +120,7 @@ mod readback;
 pub mod reference;
 mod score;
 mod scores;
+mod sequences;
 mod shader;
 mod shape;
 mod sharpness;
@@ -148,6 +150,7 @@ pub use problem::Problem;
 pub use qk_norm::{NormGains, NormKind, QkNorm};
 pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
+pub use sequences::Sequences;
 pub use shape::{MAX_SEQ, Shape, Stats};
 pub use sharpness::{LengthScale, Scale, Temperature};
 pub use softmax::Softmax;

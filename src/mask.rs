@@ -17,7 +17,7 @@ use crate::shape::MAX_SEQ;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Alignment {
-    /// `offset = seq_k - seq_q`: the last query sees the last key. What decoding with a cache needs;
+    /// `offset = seq_k - seq_q`: the last query sees the last key. Of packed sequences each counts its own lengths. What decoding with a cache needs;
     /// FlashAttention since 2.1, MLX, FlashInfer. With more queries than keys the first rows are empty.
     #[default]
     BottomRight,

@@ -25,6 +25,7 @@ use core::ops::Range;
 
 /// Choices that are otherwise the planner's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "measure", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct PlanOptions {
     /// The kernel.
@@ -133,6 +134,11 @@ impl Plan {
         &self.key
     }
 
+    /// What asks for this very kernel with these very sizes, so that the planner has nothing left to choose.
+    pub fn options(&self) -> PlanOptions {
+        PlanOptions { kernel: Some(self.kernel()), tiles: self.tiles() }
+    }
+
     /// Tile sizes, where the kernel is tiled.
     pub fn tiles(&self) -> Option<Tiles> {
         (self.key.kernel == Kernel::Tiled).then_some(self.key.tiles)
@@ -171,10 +177,11 @@ impl Plan {
 
     /// Bytes of the stats buffer; 0 where no statistic is asked for.
     pub fn stats_bytes(&self) -> u64 {
-        u64::from(self.problem.stats.count()) * self.problem.shape.rows() * 4
+        u64::from(self.problem.stats.count()) * self.problem.rows() * 4
     }
 
-    /// Where a statistic is in the stats buffer, in bytes: f32, (batch, q_heads, seq_q). `None` where it was not
+    /// Where a statistic is in the stats buffer, in bytes: f32, (batch, q_heads, seq_q), or (q_heads, total_q) of packed
+    /// sequences. `None` where it was not
     /// asked for.
     pub fn stats_range(&self, stat: Stat) -> Option<Range<u64>> {
         let on = self.problem.stats;
@@ -183,7 +190,7 @@ impl Plan {
             Stat::Entropy => (on.entropy, u64::from(on.lse)),
             Stat::RowMax => (on.row_max, u64::from(on.lse) + u64::from(on.entropy)),
         };
-        let bytes = self.problem.shape.rows() * 4;
+        let bytes = self.problem.rows() * 4;
         asked.then_some(before * bytes..(before + 1) * bytes)
     }
 
@@ -225,6 +232,8 @@ impl PipelineKey {
             window: problem.window.is_some(),
             keep_first: problem.window.is_some_and(|w| w.keep_first > 0),
             offset: tables::offset_source(problem),
+            packed_q: problem.packed_q.is_some(),
+            packed_k: problem.packed_k.is_some(),
             q_len: problem.q_len,
             kv_len: problem.kv_len,
             mask: problem.mask.map(|m| m.0),
@@ -248,7 +257,7 @@ impl PipelineKey {
 
 /// What every dispatch is told, whichever part of the problem it computes. The tables are within the binding limit.
 pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
-    let rows = problem.shape.rows();
+    let rows = problem.rows();
     let section = |on: bool, before: u32| if on { (u64::from(before) * rows) as u32 } else { 0 };
     let stats = problem.stats;
     let (min, max) = problem.distances();
@@ -262,6 +271,8 @@ pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
         group: problem.shape.group(),
         seq_q: problem.shape.seq_q,
         seq_k: problem.shape.seq_k,
+        total_q: problem.packed_q.unwrap_or(0),
+        total_k: problem.packed_k.unwrap_or(0),
         offset: match problem.alignment {
             // Where a table says what is valid, the shader finds it.
             Alignment::BottomRightValid => Alignment::BottomRight,
@@ -277,6 +288,8 @@ pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
         lse: section(stats.lse, 0),
         entropy: section(stats.entropy, stats.lse.into()),
         row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
+        cu_seqlens_q: tables.start(Table::CuSeqlensQ),
+        cu_seqlens_k: tables.start(Table::CuSeqlensK),
         q_len: tables.start(Table::QLen),
         kv_len: tables.start(Table::KvLen),
         offsets: tables.start(Table::CausalOffset),

@@ -8,7 +8,7 @@ use crate::mask::{Alignment, MaskFormat, Window};
 use crate::normalizer::Normalizer;
 use crate::qk_norm::QkNorm;
 use crate::score::{Broadcast, Sink};
-use crate::shape::{Shape, Stats};
+use crate::shape::{MAX_SEQ, Shape, Stats};
 use crate::sharpness::{LengthScale, Scale, Temperature};
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
@@ -58,6 +58,12 @@ pub struct Problem {
     pub window: Option<Window>,
     /// Where a row's position is; what causal masks, windows and ALiBi count from.
     pub alignment: Alignment,
+    /// Rows of q and out where the sequences lie one after the other without padding, with their starts in the table
+    /// `cu_seqlens_q`.
+    pub packed_q: Option<u32>,
+    /// Rows of k and v where the sequences lie one after the other without padding, with their starts in the table
+    /// `cu_seqlens_k`.
+    pub packed_k: Option<u32>,
     /// True where a table gives each batch its own number of valid queries; rows at or beyond it are written as 0 and may
     /// hold anything.
     pub q_len: bool,
@@ -105,6 +111,8 @@ impl Problem {
             causal: false,
             window: None,
             alignment: Alignment::default(),
+            packed_q: None,
+            packed_k: None,
             q_len: false,
             kv_len: false,
             mask: None,
@@ -238,6 +246,33 @@ impl Problem {
         self
     }
 
+    /// Packed sequences, of `total_q` queries on `total_k` keys: [`Problem::packed_q`](Self::packed_q()) and
+    /// [`Problem::packed_k`](Self::packed_k()) (FlashAttention's `varlen`).
+    pub fn packed(self, total_q: u32, total_k: u32) -> Self {
+        self.packed_q(total_q).packed_k(total_k)
+    }
+
+    /// Queries of different lengths without padding: q is (q_heads, total_q, head_dim_qk) and out (q_heads, total_q, head_dim_v), in
+    /// either layout (bshd is the usual "thd"); statistics and temperatures per row are (q_heads, total_q). Sequence b has the rows
+    /// from `cu_seqlens_q[b]` to before `cu_seqlens_q[b + 1]`, a table of (batch + 1).
+    ///
+    /// `batch` of the [`Shape`] is the number of sequences and `seq_q` the longest. Bias, mask, positions and the indices of user code
+    /// count within a sequence, and [`Alignment::BottomRight`] from its own lengths.
+    ///
+    /// Prefix sums from the host are checked. Those that a device wrote are clamped, so that nothing outside of q and out is
+    /// touched: rows that no sequence has are not written, and of rows that two have it is not said whose are.
+    pub fn packed_q(mut self, total: u32) -> Self {
+        self.packed_q = Some(total);
+        self
+    }
+
+    /// Keys of different lengths without padding: k is (kv_heads, total_k, head_dim_qk), v (kv_heads, total_k, head_dim_v). Sequence b
+    /// has the keys from `cu_seqlens_k[b]` to before `cu_seqlens_k[b + 1]`, a table of (batch + 1); `seq_k` is the longest.
+    pub fn packed_k(mut self, total: u32) -> Self {
+        self.packed_k = Some(total);
+        self
+    }
+
     /// Valid queries per batch, from the table `q_len`, (batch). Rows from there on are padding: nothing is loaded of them, so they
     /// may hold anything, and they are written as 0, with lse and row maximum -inf (a sink or not) and entropy 0.
     ///
@@ -318,6 +353,18 @@ impl Problem {
             return Err(Error::Unused { field: "user_params", hint: "there is no score_mod or mask_mod" });
         }
         let s = &self.shape;
+        for (field, total, most) in
+            [("packed_q", self.packed_q, s.seq_q), ("packed_k", self.packed_k, s.seq_k)]
+        {
+            let Some(total) = total else { continue };
+            if total > MAX_SEQ || u64::from(total) > u64::from(s.batch) * u64::from(most) {
+                return Err(Error::value(
+                    field,
+                    total,
+                    "at most 2^30, and at most batch times the longest length",
+                ));
+            }
+        }
         let full = [s.batch, s.q_heads, s.seq_q, s.seq_k];
         if let Some((_, sizes)) = &self.bias {
             sizes.check("bias sizes", full)?;
@@ -403,7 +450,29 @@ impl Problem {
         (min, max)
     }
 
-    /// Where the elements of one tensor are. A bias or mask is seen at its full size, with strides of 0 where it is broadcast, and
+    /// Rows of the answer: batch x q_heads x seq_q, or q_heads x total_q of a packed problem.
+    pub fn rows(&self) -> u64 {
+        match self.packed_q {
+            Some(total) => u64::from(self.shape.q_heads) * u64::from(total),
+            None => self.shape.rows(),
+        }
+    }
+
+    /// True where the answer has no element, so that nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.shape.is_empty() || self.packed_q == Some(0)
+    }
+
+    /// The rows of a tensor in which sequences lie one after the other.
+    pub(crate) fn total(&self, tensor: Tensor) -> Option<u32> {
+        match tensor {
+            Tensor::Q | Tensor::Out => self.packed_q,
+            Tensor::K | Tensor::V => self.packed_k,
+            Tensor::Bias | Tensor::Mask => None,
+        }
+    }
+
+    /// Where the elements of one tensor are. Packed sequences are one batch as long as all of them. A bias or mask is seen at its full size, with strides of 0 where it is broadcast, and
     /// has no element where the problem does not have it.
     ///
     /// # Errors
@@ -417,7 +486,8 @@ impl Problem {
             Tensor::Out => (s.q_heads, s.seq_q, s.head_dim_v, self.out_layout),
             Tensor::Bias | Tensor::Mask => return self.dense_view(tensor),
         };
-        View::new(tensor.name(), [s.batch, heads, seq, dim], layout)
+        let [batch, seq] = self.total(tensor).map_or([s.batch, seq], |total| [1, total]);
+        View::new(tensor.name(), [batch, heads, seq, dim], layout)
     }
 
     fn dense_view(&self, tensor: Tensor) -> Result<View> {
@@ -458,7 +528,7 @@ impl Problem {
 
     /// (query, key) pairs that the masks known on the host leave visible, over all heads and batches: what
     /// operation counts are made of. Causal masks and windows are counted, without the first keys that a window keeps. Per-batch
-    /// lengths and offsets, dense masks and user code live on the device, so they count as if every key were valid, the offset 0
+    /// and packed lengths and offsets, dense masks and user code live on the device, so they count as if every key were valid, the offset 0
     /// and every pair visible.
     pub fn visible_pairs(&self) -> u64 {
         let s = &self.shape;

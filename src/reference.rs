@@ -63,7 +63,7 @@ pub struct Bounded {
 pub struct Truth {
     /// In `Problem::out_layout`; places that a strided layout leaves out are 0.
     pub out: Vec<Bounded>,
-    /// (batch, q_heads, seq_q), natural logarithm.
+    /// (batch, q_heads, seq_q), of packed sequences (q_heads, total_q), as the other statistics; natural logarithm.
     pub lse: Vec<Bounded>,
     /// (batch, q_heads, seq_q), nats.
     pub entropy: Vec<Bounded>,
@@ -87,6 +87,16 @@ impl core::fmt::Debug for Mods<'_> {
             .field("score", &self.score.is_some())
             .field("mask", &self.mask.is_some())
             .finish()
+    }
+}
+
+impl Truth {
+    /// With a place for everything.
+    fn empty(problem: &Problem) -> Result<Self> {
+        let rows = vec![Bounded::default(); problem.rows() as usize];
+        let of_softmax = if problem.normalizer.is_softmax() { rows.clone() } else { Vec::new() };
+        let out = vec![Bounded::default(); problem.view(Tensor::Out)?.extent() as usize];
+        Ok(Truth { out, lse: of_softmax.clone(), entropy: of_softmax, row_max: rows })
     }
 }
 
@@ -121,8 +131,9 @@ impl<'a> Cpu<'a> {
     /// Refuses a row that the problem does not have.
     fn check_row(&self, row: [u32; 3]) -> Result<()> {
         let s = &self.problem.shape;
+        let rows = if row[0] < s.batch { self.sequences().queries(row[0]) } else { 0 };
         for (field, at, size) in
-            [("batch", row[0], s.batch), ("head", row[1], s.q_heads), ("row", row[2], s.seq_q)]
+            [("batch", row[0], s.batch), ("head", row[1], s.q_heads), ("row", row[2], rows)]
         {
             if at >= size {
                 return Err(Error::value(field, at, "within the problem's shape"));
@@ -143,7 +154,8 @@ fn growth(n: f64) -> f64 {
     n.min(6.0 * n.sqrt())
 }
 
-/// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see.
+/// The scores of one row as the softmax sees them (scaled, capped, biased): `None` for keys it does not see. As many as its batch
+/// has keys: seq_k, or the length of a packed sequence.
 ///
 /// # Errors
 /// What [`Inputs::check`] finds, and [`Error::Value`] for a row that does not exist.
@@ -221,10 +233,10 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
         problem.view(Tensor::V)?,
         problem.view(Tensor::Out)?,
     ];
-    let mut truth = Truth { out: vec![Bounded::default(); views[3].extent() as usize], ..Truth::default() };
+    let mut truth = Truth::empty(problem)?;
     for b in 0..s.batch {
         for h in 0..s.q_heads {
-            for i in 0..s.seq_q {
+            for i in 0..cpu.sequences().queries(b) {
                 row(&cpu, &views, [b, h, i], &mut truth);
             }
         }
@@ -244,13 +256,14 @@ pub fn truth_of_rows(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) 
         problem.view(Tensor::V)?,
         problem.view(Tensor::Out)?,
     ];
-    let mut truth = Truth { out: vec![Bounded::default(); views[3].extent() as usize], ..Truth::default() };
+    let mut truth = Truth::empty(problem)?;
+    let sequences = cpu.sequences();
     rows.iter()
         .map(|&at| {
             cpu.check_row(at)?;
             row(&cpu, &views, at, &mut truth);
             let [b, h, i] = at;
-            let number = |d| truth.out[views[3].index([b, h, i, d]) as usize];
+            let number = |d| truth.out[sequences.in_q(&views[3], [b, h, i, d])];
             Ok((0..problem.shape.head_dim_v).map(number).collect())
         })
         .collect()
@@ -259,6 +272,8 @@ pub fn truth_of_rows(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) 
 fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &mut Truth) {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
+    let sequences = cpu.sequences();
+    let at = sequences.row_number([b, h, i]);
     let scores = cpu.scores(q, k, [b, h, i]);
     let (keys, seen) = seen(&scores);
     let is_softmax = problem.normalizer.is_softmax();
@@ -267,19 +282,22 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
         if is_softmax {
             // A row beyond q_len has no softmax, and so no sink in it.
-            truth.lse.push(cpu.sink(h).filter(|_| cpu.is_row(b, i)).map_or(minus_infinity, |sink| Bounded {
+            truth.lse[at] = cpu.sink(h).filter(|_| cpu.is_row(b, i)).map_or(minus_infinity, |sink| Bounded {
                 value: sink,
                 bound: 8.0 * EPS * sink.abs() + LOG2_NEAR_1,
-            }));
-            truth.entropy.push(Bounded::default());
+            });
         }
-        truth.row_max.push(minus_infinity);
+        truth.row_max[at] = minus_infinity;
         return;
     }
     let Weights { mut p, mut errors, sums, row_max, lse, entropy } = Weights::new(cpu, [b, h, i], &seen);
-    truth.lse.extend(lse);
-    truth.entropy.extend(entropy);
-    truth.row_max.push(row_max);
+    for (list, statistic) in
+        [(&mut truth.lse, lse), (&mut truth.entropy, entropy), (&mut truth.row_max, Some(row_max))]
+    {
+        if let Some(statistic) = statistic {
+            list[at] = statistic;
+        }
+    }
 
     // What is dropped is dropped without error; the factor on the rest is rounded, and multiplied with.
     let mut scaling = 0.0;
@@ -295,7 +313,7 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     for d in 0..s.head_dim_v {
         let (mut value, mut size, mut bound) = (0.0, 0.0, 0.0);
         for ((&j, &p), &e) in keys.iter().zip(&p).zip(&errors) {
-            let v = f64::from(v_type.round(inputs.v[v.index([b, h / s.group(), j, d]) as usize]));
+            let v = f64::from(v_type.round(inputs.v[sequences.in_k(v, [b, h / s.group(), j, d])]));
             value += p * v;
             size += (p * v).abs();
             bound += e * v.abs();
@@ -304,7 +322,7 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
             value = value.clamp(-65504.0, 65504.0);
         }
         let bound = bound + (2.0 * sums + scaling) * size + storing_rel * value.abs() + storing_abs + TINY;
-        truth.out[out.index([b, h, i, d]) as usize] = Bounded { value, bound };
+        truth.out[sequences.in_q(out, [b, h, i, d])] = Bounded { value, bound };
     }
 }
 

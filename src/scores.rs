@@ -10,13 +10,14 @@ use crate::host::Inputs;
 use crate::kernel::Kernel;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat};
-use crate::normalizer::Normalizer;
+use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::plan::{PlanOptions, TableData};
 use crate::problem::Problem;
 use crate::qk_norm::{NormGains, QkNorm};
 use crate::readback;
 use crate::reference;
 use crate::score::{Broadcast, Sink};
+use crate::sequences::Sequences;
 use crate::shape::{Shape, Stats};
 use crate::sharpness::{LengthScale, Temperature};
 use crate::tensor::Tensor;
@@ -61,12 +62,15 @@ struct Head<'a> {
     v: &'a [f32],
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    /// As many of the part as are valid.
     q_len: Option<[u32; 1]>,
+    kv_len: Option<[u32; 1]>,
     tables: TableData<'a>,
 }
 
 impl Attention {
-    /// The scores of some rows of one (batch, query head): (rows, seq_k), f32, in natural units. **Submits to `queue`** and reads
+    /// The scores of some rows of one (batch, query head): (rows, seq_k), f32, in natural units; of a packed sequence, as many rows and
+    /// keys as it has. **Submits to `queue`** and reads
     /// back.
     ///
     /// A fused kernel never has all scores at once. So this is a slow path: the naive kernel's first passes, with as much device
@@ -102,8 +106,9 @@ impl Attention {
         rows: Range<u32>,
     ) -> Result<Vec<f32>> {
         inputs.check(problem)?;
-        check_place(problem, [batch, head], &rows)?;
-        let seq_k = problem.shape.seq_k;
+        let sequences = Sequences::new(problem, &inputs.tables);
+        check_place(problem, &sequences, [batch, head], &rows)?;
+        let seq_k = sequences.keys(batch);
         if rows.is_empty() || seq_k == 0 {
             return Ok(Vec::new());
         }
@@ -114,7 +119,11 @@ impl Attention {
             v: head.v,
             bias: head.bias.as_deref(),
             mask: head.mask.as_deref(),
-            tables: TableData { q_len: head.q_len.as_ref().map(<[u32; 1]>::as_slice), ..head.tables },
+            tables: TableData {
+                q_len: head.q_len.as_ref().map(<[u32; 1]>::as_slice),
+                kv_len: head.kv_len.as_ref().map(<[u32; 1]>::as_slice),
+                ..head.tables
+            },
         };
         let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?;
         let bound = self.bind_host(&plan, &inputs).await?;
@@ -155,14 +164,19 @@ impl Attention {
     }
 }
 
-fn check_place(problem: &Problem, [b, h]: [u32; 2], rows: &Range<u32>) -> Result<()> {
+fn check_place(
+    problem: &Problem,
+    sequences: &Sequences<'_>,
+    [b, h]: [u32; 2],
+    rows: &Range<u32>,
+) -> Result<()> {
     let s = &problem.shape;
     for (field, at, size) in [("batch", b, s.batch), ("head", h, s.q_heads)] {
         if at >= size {
             return Err(Error::value(field, at, "within the problem's shape"));
         }
     }
-    if rows.start > rows.end || rows.end > s.seq_q {
+    if rows.start > rows.end || rows.end > sequences.queries(b) {
         let rows = format!("{}..{}", rows.start, rows.end);
         return Err(Error::value("rows", rows, "a range within the problem's shape"));
     }
@@ -173,8 +187,9 @@ impl<'a> Head<'a> {
     /// Of at least one row, which is there, and with at least one key.
     fn new(problem: &Problem, inputs: &Inputs<'a>, [b, h]: [u32; 2], rows: Range<u32>) -> Result<Self> {
         let s = &problem.shape;
-        let mut one =
-            Problem::new(Shape { batch: 1, q_heads: 1, kv_heads: 1, seq_q: rows.len() as u32, ..*s });
+        let sequences = Sequences::new(problem, &inputs.tables);
+        let (seq_q, seq_k) = (rows.len() as u32, sequences.keys(b));
+        let mut one = Problem::new(Shape { batch: 1, q_heads: 1, kv_heads: 1, seq_q, seq_k, ..*s });
         one.scale = problem.scale;
         one.length_scale = problem.length_scale;
         one.qk_norm = problem.qk_norm;
@@ -186,7 +201,14 @@ impl<'a> Head<'a> {
         one.softcap = problem.softcap;
         one.alibi = problem.alibi;
         one.sink = problem.sink;
-        one.normalizer = problem.normalizer;
+        one.normalizer = match problem.normalizer {
+            // Of the whole problem's seq_k, which a packed sequence does not have.
+            Normalizer::Sigmoid { bias: SigmoidBias::MinusLogSeqK } => {
+                let bias = problem.normalizer.constant_bias(s.seq_k) as f32;
+                Normalizer::Sigmoid { bias: SigmoidBias::Value(bias) }
+            }
+            normalizer => normalizer,
+        };
         if problem.score_mod.is_some() || problem.mask_mod.is_some() {
             return Err(Error::KernelUnavailable {
                 kernel: Kernel::Naive.name(),
@@ -203,7 +225,10 @@ impl<'a> Head<'a> {
 
         let part = |tensor, slice: &'a [f32], origin: [u32; 4]| -> Result<(&'a [f32], Layout)> {
             let view = problem.view(tensor)?;
-            let start = view.index(origin) as usize;
+            let start = match tensor {
+                Tensor::Q => sequences.in_q(&view, origin),
+                _ => sequences.in_k(&view, origin),
+            };
             let Strides { seq, dim, .. } = view.strides();
             let layout = Layout::Strided(Strides { offset: 0, batch: 0, head: 0, seq, dim });
             Ok((&slice[start..], layout))
@@ -219,6 +244,7 @@ impl<'a> Head<'a> {
 
         let one_of = |table: Option<&'a [f32]>| table.map(|t| &t[h as usize..=h as usize]);
         let q_len = inputs.tables.q_len.map(|t| [t[b as usize].clamp(rows.start, rows.end) - rows.start]);
+        let kv_len = inputs.tables.kv_len.map(|t| [t[b as usize].min(seq_k)]);
         let gains_of = |table: Option<&'a [f32]>, head: u32| match problem.qk_norm {
             Some(QkNorm { gains: NormGains::PerHead, .. }) => {
                 let dim = s.head_dim_qk as usize;
@@ -227,7 +253,6 @@ impl<'a> Head<'a> {
             _ => table,
         };
         let mut tables = TableData {
-            kv_len: inputs.tables.kv_len.map(|t| &t[b as usize..=b as usize]),
             alibi_slopes: one_of(inputs.tables.alibi_slopes),
             sinks: one_of(inputs.tables.sinks),
             ssmax: one_of(inputs.tables.ssmax),
@@ -240,8 +265,8 @@ impl<'a> Head<'a> {
             Temperature::Value(_) => {}
             Temperature::PerHead => tables.temperature = one_of(inputs.tables.temperature),
             Temperature::PerRow => {
-                let first = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize;
-                let range = first + rows.start as usize..first + rows.end as usize;
+                let first = sequences.row_number([b, h, rows.start]);
+                let range = first..first + rows.len();
                 tables.temperature = inputs.tables.temperature.map(|t| &t[range]);
             }
         }
@@ -250,6 +275,7 @@ impl<'a> Head<'a> {
         let dense = |sizes: Broadcast| {
             let [_, _, row, key] = sizes.0;
             let row_count = if row == 1 { 1 } else { rows.len() as u32 };
+            let key = key.min(seq_k);
             let strides = sizes.strides();
             let pairs: Vec<usize> = (0..row_count)
                 .flat_map(|r| (0..key).map(move |j| [b, h, if row == 1 { 0 } else { rows.start + r }, j]))
@@ -271,7 +297,7 @@ impl<'a> Head<'a> {
             one.mask = Some((MaskFormat::Bytes, sizes));
         }
         one.stats = Stats::default();
-        Ok(Head { problem: one, q, k, v, bias, mask, q_len, tables })
+        Ok(Head { problem: one, q, k, v, bias, mask, q_len, kv_len, tables })
     }
 
     /// Leaves out what comes after a stage. What is left are the scores of a simpler problem.
@@ -294,7 +320,7 @@ impl<'a> Head<'a> {
         if !p.uses_positions() {
             p.alignment = Alignment::default();
         }
-        (self.bias, self.mask) = (None, None);
+        (self.bias, self.mask, self.kv_len) = (None, None, None);
         let TableData { temperature, q_gain, k_gain, .. } = self.tables;
         self.tables = TableData { temperature, q_gain, k_gain, ..TableData::default() };
         Ok(self)

@@ -12,7 +12,7 @@ pub const MAX_SEQ: u32 = 1 << 30;
 /// memory order their [`Layout`](crate::Layout)s say. Query head `h` reads key/value head `h / (q_heads / kv_heads)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Independent sequences. May be 0.
+    /// Independent sequences, padded to one length or packed ([`Problem::packed`](crate::Problem::packed)). May be 0.
     pub batch: u32,
     /// Query heads. May be 0.
     pub q_heads: u32,
@@ -89,7 +89,7 @@ impl Shape {
 
 /// Which statistics of each row are wanted beside `out`. All come from the same pass.
 ///
-/// Each is f32, (batch, q_heads, seq_q). They share one buffer, in the order lse, entropy, row_max, those
+/// Each is f32, (batch, q_heads, seq_q), or (q_heads, total_q) of [packed](crate::Problem::packed) sequences. They share one buffer, in the order lse, entropy, row_max, those
 /// not asked for left out (see [`Plan::stats_range`](crate::Plan::stats_range)): one binding instead of three keeps every
 /// combination of options within WebGPU's default of eight storage buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -271,6 +271,42 @@ fn run_writes_statistics_heatmaps_and_cases() {
     assert!(std::fs::read(png_path).unwrap().starts_with(b"\x89PNG"));
 }
 
+/// Sequences of 1 and 2 queries on 2 and 3 keys: (heads, rows, head_dim) without an axis for a batch, and with one.
+#[test]
+fn run_packed_sequences() {
+    if !adapter("run_packed_sequences") {
+        return;
+    }
+    let files = Files::new();
+    let (case_path, case) = files.path("case.safetensors");
+    let (out_path, out) = files.path("out.safetensors");
+    let options = ["--cu-seqlens-q", "0,1,3", "--cu-seqlens-k", "0,2,5", "--causal", "--lse", "--check"];
+    let (_, png) = files.path("map.png");
+    let more = ["-o", &out, "--save-case", &case, "--heatmap", &png, "--batch", "1"];
+    let report = succeeds(&files.run(&[options.as_slice(), &more].concat()));
+    assert!(report.contains("batch 2") && report.contains("2 queries on 3 keys"), "{report}");
+    let file = std::fs::read(out_path).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    assert_eq!(tensors.tensor("out").unwrap().shape(), [1, 2, 3, 6]);
+    assert_eq!(tensors.tensor("lse").unwrap().shape(), [1, 2, 3]);
+    assert_eq!(Case::read(&case_path).unwrap().work().unwrap().problem().packed_k, Some(5));
+    assert!(succeeds(&["check", &case]).contains("1 of 1 passed"));
+    fails(
+        &files.run(&["--cu-seqlens-q", "0,4,3", "--cu-seqlens-k", "0,2,5"]),
+        2,
+        &["cu_seqlens_q is 3 at 2"],
+    );
+    fails(&["run", &case, "--cu-seqlens-q", "0,3"], 2, &["case file", "--cu-seqlens-q"]);
+    fails(&files.run(&["--cu-seqlens-q", "0,1,3"]), 2, &["the batch of k", "2"]);
+    fails(
+        &files.run(&["--cu-seqlens-q", "0,1", "--cu-seqlens-k", "0,5"]),
+        2,
+        &["--cu-seqlens-q ends at 1", "3 rows"],
+    );
+    let scores = ["--cu-seqlens-q", "0,3", "--cu-seqlens-k", "0,5", "-o", &out, "--scores", "raw"];
+    fails(&files.run(&scores), 2, &["--scores", "packed"]);
+}
+
 /// The dense and per-row inputs of the problem in [`Files`].
 struct Dense {
     bias: String,
@@ -632,12 +668,28 @@ fn no_output_is_left_half_written() {
     files.assert_clean();
 }
 
+/// A case that the library cannot do all of: gradients of two temperatures of one problem.
+fn two_temperatures(folder: &std::path::Path) -> String {
+    let bytes = std::fs::read(shipped("backward_plain")).unwrap();
+    let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors = file.tensors();
+    let taus = DType::F32.encode(&[1.0, 1.0]);
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2], &taus).unwrap();
+    tensors.push(("temperature_per_head".to_owned(), view));
+    let path = folder.join("two_temperatures.safetensors");
+    let contents = safetensors::serialize(tensors, metadata.metadata().clone()).unwrap();
+    std::fs::write(&path, contents).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn check_passes_and_fails_by_the_format() {
     if !adapter("check_passes_and_fails_by_the_format") {
         return;
     }
-    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("backward_softcap"));
+    let files = folder();
+    let (good, missing) = (shipped("causal_top_left_5_12"), two_temperatures(files.path()));
     let out = succeeds(&["check", &good, &shipped("gqa_bshd_6_2")]);
     assert!(
         out.contains("causal_top_left_5_12") && out.contains("tiled") && out.contains("2 of 2 passed"),
@@ -647,7 +699,7 @@ fn check_passes_and_fails_by_the_format() {
 
     let (out, _, code) = finish(&["check", &good, &missing]);
     assert_eq!(code, 1);
-    assert!(out.contains("FAIL  missing in this version: gradients (dout)"), "{out}");
+    assert!(out.contains("FAIL  missing in this version: the gradient of the key temperature"), "{out}");
     assert!(out.contains("1 of 2 passed, 1 failed"), "{out}");
 
     let folder = folder();
@@ -677,7 +729,8 @@ fn check_json_has_the_promised_fields() {
     if !adapter("check_json_has_the_promised_fields") {
         return;
     }
-    let (good, missing) = (shipped("causal_top_left_5_12"), shipped("backward_softcap"));
+    let files = folder();
+    let (good, missing) = (shipped("causal_top_left_5_12"), two_temperatures(files.path()));
     let (out, err, code) = finish(&["check", "--json", &good, &missing, "nowhere.safetensors"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let lines: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -693,7 +746,7 @@ fn check_json_has_the_promised_fields() {
     assert_eq!((&lines[0]["name"], &lines[0]["kernel"]), (&"causal_top_left_5_12".into(), &"tiled".into()));
     assert!(lines[0]["pass"] == true && lines[0]["max_abs"].is_f64() && lines[0]["reason"].is_null());
     assert!(lines[1]["pass"] == false && lines[1]["kernel"].is_null());
-    assert_eq!(lines[1]["reason"], "missing in this version: gradients (dout)");
+    assert!(lines[1]["reason"].as_str().unwrap().starts_with("missing in this version: the gradient of"));
     assert!(lines[2]["pass"] == false && lines[2]["reason"].as_str().unwrap().contains("cannot be read"));
 }
 

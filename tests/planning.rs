@@ -929,6 +929,9 @@ fn any_problem() -> impl Strategy<Value = Problem> {
         }
         let mut problem = Problem::new(shape).layouts(q, k, v, out);
         (problem.q_len, problem.kv_len) = (lse && kv_len, kv_len);
+        if row_max && kv_len {
+            (problem.packed_q, problem.packed_k) = (Some(offset as u32), lse.then_some(offset as u32 >> 8));
+        }
         problem.stats = Stats { lse, entropy, row_max };
         problem.temperature = match temperature {
             0 => Temperature::PerHead,

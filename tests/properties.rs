@@ -27,7 +27,8 @@ fn any_case(gpu: &Gpu, seed: u64) -> (Case, Plan) {
         if let Some(lens) = lens {
             // A place that is broadcast over batches is seen where any of them sees it.
             let strides = case.problem.view(tensor).unwrap().strides();
-            if strides.batch == 0 || strides.seq == 0 {
+            let packed = [case.problem.packed_q, case.problem.packed_k];
+            if strides.batch == 0 || strides.seq == 0 || packed != [None; 2] {
                 continue;
             }
             for at in indices(&case.problem, tensor) {

@@ -241,6 +241,14 @@ fn each_option() -> Vec<Problem> {
     for dtype in dtypes {
         add(&|p| p.bias = Some((dtype, full)));
     }
+    for [q, k] in [[Some(150), None], [None, Some(150)], [Some(150), Some(150)]] {
+        add(&|p| (p.packed_q, p.packed_k) = (q, k));
+        for alignment in [Alignment::BottomRight, Alignment::BottomRightValid] {
+            add(&|p| {
+                (p.packed_q, p.packed_k, p.causal, p.alignment, p.q_len) = (q, k, true, alignment, true)
+            });
+        }
+    }
     for alignment in [Alignment::BottomRight, Alignment::BottomRightValid] {
         add(&|p| (p.q_len, p.causal, p.alignment) = (true, true, alignment));
         add(&|p| (p.q_len, p.causal, p.alignment, p.stats) = (true, true, alignment, Stats::ALL));

@@ -390,3 +390,20 @@ fn temperatures_are_learned() {
         }
     }
 }
+
+#[test]
+fn the_backward_pass_gives_the_gradient_of_the_temperature() {
+    let Run { json, .. } = study!();
+    let rows = list(&json["gradient"], "backward");
+    assert_eq!(rows.len(), 7);
+    for row in rows {
+        let of = |field| number(row, field);
+        assert!((of("kernel") - of("truth")).abs() <= of("bound"), "{row}");
+        // lse and entropy of 49152 logits: each within 2e-5 in f32.
+        assert!((of("formula") - of("truth")).abs() <= 4e-5, "{row}");
+        // Hotter makes the best token less likely, as long as it is likely at all.
+        assert!(of("truth") <= 0.0, "{row}");
+    }
+    let middle = rows.iter().find(|row| row["temperature"] == 1.0).unwrap();
+    assert!((number(middle, "difference") / number(middle, "truth") - 1.0).abs() < 0.01, "{middle}");
+}

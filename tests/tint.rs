@@ -61,6 +61,12 @@ fn problems() -> Vec<Problem> {
                     .bias(DType::Bf16, full)
                     .mask(MaskFormat::Bytes, full)
                     .length_scale(LengthScale::LogTrainLen { train_len: 64 }),
+                stats
+                    .clone()
+                    .packed(2 * seq_q, 300)
+                    .causal(Alignment::BottomRight)
+                    .with_q_len()
+                    .with_kv_len(),
                 plain
                     .clone()
                     .with_row_max()

@@ -16,6 +16,8 @@ const ATTENTION: &[&str] = &[
     "out",
     "bias",
     "mask",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
     "q_len",
     "kv_len",
     "causal_offset",
@@ -63,16 +65,19 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
     let as_q: &[Dtype] = std::slice::from_ref(&q.dtype);
     let as_q_or_f32: &[Dtype] = &[Dtype::F32, q.dtype];
 
-    let [b, hq, sq, d] = sizes("q", q, header.bshd)?;
-    let [kb, hkv, sk, kd] = sizes("k", k, header.bshd)?;
+    let [q_batch, hq, q_rows, d] = sizes("q", q, header.bshd)?;
+    let [k_batch, hkv, k_rows, kd] = sizes("k", k, header.bshd)?;
     let [_, _, _, dv] = sizes("v", v, header.bshd)?;
+    let (b, sq) = unpacked(arrays, "q", "cu_seqlens_q", [q_batch, q_rows])?;
+    let (kb, sk) = unpacked(arrays, "k", "cu_seqlens_k", [k_batch, k_rows])?;
     if (kb, kd) != (b, d) {
         return Err(shape_error("k", k, format!("batch {b} and head dim {d} as q has them ({:?})", q.shape)));
     }
-    let order = |h, s, d| if header.bshd { vec![b, s, h, d] } else { vec![b, h, s, d] };
-    let (q_shape, k_shape, v_shape) = (order(hq, sq, d), order(hkv, sk, d), order(hkv, sk, dv));
-    let out_shape = order(hq, sq, dv);
-    let rows = vec![b, hq, sq];
+    let order = |b, h, s, d| if header.bshd { vec![b, s, h, d] } else { vec![b, h, s, d] };
+    let q_shape = order(q_batch, hq, q_rows, d);
+    let (k_shape, v_shape) = (order(k_batch, hkv, k_rows, d), order(k_batch, hkv, k_rows, dv));
+    let out_shape = order(q_batch, hq, q_rows, dv);
+    let rows = vec![q_batch, hq, q_rows];
     let scores = [b, hq, sq, sk];
 
     for (name, array) in arrays {
@@ -92,6 +97,8 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
                 broadcasts(name, array, scores)?;
                 continue;
             }
+            // Were read to find the batch.
+            "cu_seqlens_q" | "cu_seqlens_k" => continue,
             "q_len" | "kv_len" | "causal_offset" => (&[Dtype::I32], vec![b]),
             "alibi_slopes" | "sinks" | "temperature_per_head" | "dsinks" | "dtemperature_per_head" => {
                 (F32, vec![hq])
@@ -163,6 +170,14 @@ fn together(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
     if has("scores") && header.scores.is_none() {
         return Err(CaseError::MissingKey("scores"));
     }
+    for starts in ["cu_seqlens_q", "cu_seqlens_k"] {
+        if has(starts) && has("scores") {
+            return Err(CaseError::Both("packed sequences", "the tensor \"scores\""));
+        }
+        if has(starts) && !header.tokens.is_empty() {
+            return Err(CaseError::Both("packed sequences", "the key \"tokens\""));
+        }
+    }
     if has("q_gain") && header.qk_norm.is_none() {
         return Err(CaseError::MissingKey("qk_norm"));
     }
@@ -185,6 +200,45 @@ fn mask_values(arrays: &Arrays) -> Result<(), CaseError> {
             Err(CaseError::Element { tensor: "mask", found: mask[at].to_string(), at, expected: "0 or 1" })
         }
     }
+}
+
+/// Batch and longest length of what lies in a tensor: its own, or those of the sequences that are packed in it.
+fn unpacked(
+    arrays: &Arrays,
+    tensor: &'static str,
+    starts: &'static str,
+    [batch, rows]: [usize; 2],
+) -> Result<(usize, usize), CaseError> {
+    let Some(array) = arrays.get(starts) else {
+        return Ok((batch, rows));
+    };
+    dtype(starts, array, &[Dtype::I32])?;
+    if array.shape.len() != 1 || array.shape == [0] {
+        return Err(shape_error(starts, array, "(batch + 1)".to_owned()));
+    }
+    if batch != 1 {
+        return Err(CaseError::Shape {
+            tensor: tensor.to_owned(),
+            found: arrays.get(tensor).map(|a| a.shape.clone()).unwrap_or_default(),
+            expected: format!("a batch of 1, because {starts} is there"),
+        });
+    }
+    let sums = array.to_i32();
+    let expected = "prefix sums of lengths, from 0 to the rows of the tensor";
+    let wrong =
+        |at: usize| Err(CaseError::Element { tensor: starts, found: sums[at].to_string(), at, expected });
+    if sums[0] != 0 {
+        return wrong(0);
+    }
+    if let Some(at) = sums.windows(2).position(|pair| pair[1] < pair[0]) {
+        return wrong(at + 1);
+    }
+    if usize::try_from(sums[sums.len() - 1]) != Ok(rows) {
+        return wrong(sums.len() - 1);
+    }
+    // None is negative, because they grow from 0.
+    let longest = sums.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0);
+    Ok((sums.len() - 1, longest))
 }
 
 fn counts(

@@ -2,6 +2,7 @@
 
 use super::array::Array;
 use super::error::CaseError;
+use super::gradients::GradientWork;
 use super::header::Header;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
@@ -25,6 +26,8 @@ pub struct Work {
     v: Vec<f32>,
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    cu_seqlens_q: Option<Vec<u32>>,
+    cu_seqlens_k: Option<Vec<u32>>,
     q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
@@ -36,12 +39,14 @@ pub struct Work {
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
+    gradients: Option<GradientWork>,
 }
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
 pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
-    [(arrays.contains_key("dout"), "gradients (dout)")]
+    let both = arrays.contains_key("dtemperature") && arrays.contains_key("temperature_per_head");
+    [(both, "the gradient of the key temperature beside a temperature for each head (dtemperature)")]
         .into_iter()
         .filter_map(|(needed, name)| needed.then_some(name))
         .collect()
@@ -89,9 +94,12 @@ impl Work {
             problem.alignment = alignment;
         }
         let causal_offset = said.clone().filter(|_| counts);
-        // Checked to be from 0 to seq_q or seq_k.
+        // None of these is negative: the rules have seen them.
         let counts = |name| integers(name).map(|n| n.into_iter().map(|n| n as u32).collect::<Vec<_>>());
         let (q_len, kv_len) = (counts("q_len"), counts("kv_len"));
+        let (cu_seqlens_q, cu_seqlens_k) = (counts("cu_seqlens_q"), counts("cu_seqlens_k"));
+        let total = |starts: &Option<Vec<u32>>| starts.as_ref().and_then(|starts| starts.last().copied());
+        (problem.packed_q, problem.packed_k) = (total(&cu_seqlens_q), total(&cu_seqlens_k));
         (problem.q_len, problem.kv_len) = (q_len.is_some(), kv_len.is_some());
         let sinks = floats("sinks");
         if sinks.is_some() {
@@ -107,10 +115,12 @@ impl Work {
             entropy: floats("entropy"),
             row_max: None,
         };
-        problem.stats.lse = expected.lse.is_some();
+        // Gradients start from lse, whether it is expected or not.
+        problem.stats.lse = expected.lse.is_some() || arrays.contains_key("dout");
         problem.stats.entropy = expected.entropy.is_some();
         let scores = header.scores.zip(floats("scores"));
         let [q, k, v] = ["q", "k", "v"].map(|name| floats(name).unwrap_or_default());
+        let gradients = GradientWork::new(&problem, arrays);
         let work = Work {
             problem,
             q,
@@ -118,6 +128,8 @@ impl Work {
             v,
             bias,
             mask,
+            cu_seqlens_q,
+            cu_seqlens_k,
             q_len,
             kv_len,
             causal_offset,
@@ -129,6 +141,7 @@ impl Work {
             expected,
             scores,
             positions: (alignment, said),
+            gradients,
         };
         work.inputs().check(&work.problem)?;
         Ok(work)
@@ -144,6 +157,8 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.cu_seqlens_q = self.cu_seqlens_q.as_deref();
+        inputs.tables.cu_seqlens_k = self.cu_seqlens_k.as_deref();
         inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();
@@ -160,6 +175,11 @@ impl Work {
     /// The expected outputs.
     pub fn expected(&self) -> &Outputs {
         &self.expected
+    }
+
+    /// The gradients that the case expects, where it does.
+    pub fn gradients(&self) -> Option<&GradientWork> {
+        self.gradients.as_ref()
     }
 
     /// Where the case says that rows stand, with the offsets of [`Alignment::PerBatch`]: what the problem has too if anything

@@ -32,8 +32,12 @@ impl Cost {
         problem.check()?;
         let s = &problem.shape;
         let row_bits = |tensor: Tensor, dim: u32| u64::from(problem.bits(tensor)) * u64::from(dim);
-        let queries = s.rows();
-        let keys = u64::from(s.batch).saturating_mul(s.kv_heads.into()).saturating_mul(seen_keys(problem));
+        let queries = problem.rows();
+        let keys = match problem.packed_k {
+            Some(total) => u64::from(total),
+            None => u64::from(s.batch).saturating_mul(seen_keys(problem)),
+        };
+        let keys = keys.saturating_mul(s.kv_heads.into());
         let bytes = |rows: u64, bits: u64| rows.saturating_mul(bits).div_ceil(8);
         let kv_bytes = bytes(keys, row_bits(Tensor::K, s.head_dim_qk) + row_bits(Tensor::V, s.head_dim_v));
         let q_out = bytes(queries, row_bits(Tensor::Q, s.head_dim_qk) + row_bits(Tensor::Out, s.head_dim_v));

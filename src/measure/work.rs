@@ -12,6 +12,7 @@ use crate::problem::Problem;
 use crate::readback;
 use crate::reference::{self, Bounded, Comparison};
 use crate::score::{Sink, alibi_slopes};
+use crate::sequences::Sequences;
 use crate::sharpness::{LengthScale, Temperature};
 use crate::tensor::Tensor;
 
@@ -54,10 +55,10 @@ impl Work {
     pub async fn new(attention: &Attention, problem: &Problem) -> Result<Work> {
         problem.check()?;
         let s = &problem.shape;
-        if s.is_empty() {
+        if problem.is_empty() {
             return Err(Error::value(
                 "batch x q_heads x seq_q",
-                s.rows(),
+                problem.rows(),
                 "at least 1 where time is to be taken",
             ));
         }
@@ -85,7 +86,7 @@ impl Work {
         let results =
             wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let out_bytes = problem.bytes(Tensor::Out)?;
-        let stats_bytes = u64::from(problem.stats.count()) * s.rows() * 4;
+        let stats_bytes = u64::from(problem.stats.count()) * problem.rows() * 4;
         let tables = Tables::new(problem).pack(problem, &inputs.tables)?;
         let buffers = Owned {
             q: upload("q", q_type.encode(inputs.q)).await?,
@@ -176,18 +177,23 @@ impl Work {
     fn compare(&self, out: &[f32]) -> Result<Checked> {
         let view = self.problem.view(Tensor::Out)?;
         let s = &self.problem.shape;
+        let starts =
+            [even_starts(self.problem.packed_q, s.batch), even_starts(self.problem.packed_k, s.batch)];
+        let sequences = sequences(&self.problem, &starts);
         let row = |[b, h, i]: [u32; 3]| -> Vec<f32> {
-            let number = |d| out.get(view.index([b, h, i, d]) as usize).copied().unwrap_or(f32::NAN);
+            let number = |d| out.get(sequences.in_q(&view, [b, h, i, d])).copied().unwrap_or(f32::NAN);
             (0..s.head_dim_v).map(number).collect()
         };
         let mut comparison = Comparison::default();
         for (at, truth) in &self.truth {
             comparison = comparison.merge(reference::compare(&row(*at), truth));
         }
-        let rows =
-            (0..s.batch).flat_map(|b| (0..s.q_heads).flat_map(move |h| (0..s.seq_q).map(move |i| [b, h, i])));
+        let rows = (0..s.batch).flat_map(|b| {
+            let queries = sequences.queries(b);
+            (0..s.q_heads).flat_map(move |h| (0..queries).map(move |i| [b, h, i]))
+        });
         let unwritten = rows.filter(|&at| !row(at).iter().all(|x| x.is_finite())).count() as u64;
-        Ok(Checked { comparison, rows: self.truth.len(), of: s.rows(), unwritten })
+        Ok(Checked { comparison, rows: self.truth.len(), of: self.problem.rows(), unwritten })
     }
 }
 
@@ -277,13 +283,30 @@ impl Ready {
     }
 }
 
+/// Packed sequences as long as each other, or longer by one.
+fn even_starts(total: Option<u32>, batch: u32) -> Option<Vec<u32>> {
+    let total = u64::from(total?);
+    Some((0..=u64::from(batch)).map(|b| (total * b).checked_div(batch.into()).unwrap_or(0) as u32).collect())
+}
+
+fn sequences<'a>(problem: &'a Problem, [q, k]: &'a [Option<Vec<u32>>; 2]) -> Sequences<'a> {
+    let tables = TableData { cu_seqlens_q: q.as_deref(), cu_seqlens_k: k.as_deref(), ..TableData::default() };
+    Sequences::new(problem, &tables)
+}
+
 /// All rows, or so many that lie spread over all, the first and the last among them.
 fn pick_rows(problem: &Problem, most: u64) -> Vec<[u32; 3]> {
     let s = &problem.shape;
-    let all = s.rows();
+    let all = problem.rows();
+    let starts = even_starts(problem.packed_q, s.batch);
     let place = |row: u64| {
-        let (heads, seq) = (u64::from(s.q_heads), u64::from(s.seq_q));
         // Each is below a 32-bit size.
+        if let (Some(starts), Some(total)) = (&starts, problem.packed_q) {
+            let (h, row) = ((row / u64::from(total)) as u32, (row % u64::from(total)) as u32);
+            let b = starts.partition_point(|&start| start <= row) - 1;
+            return [b as u32, h, row - starts[b]];
+        }
+        let (heads, seq) = (u64::from(s.q_heads), u64::from(s.seq_q));
         [(row / seq / heads) as u32, (row / seq % heads) as u32, (row % seq) as u32]
     };
     if all <= most {
@@ -306,6 +329,8 @@ struct Made {
     v: Vec<f32>,
     bias: Option<Vec<f32>>,
     mask: Option<Vec<u8>>,
+    cu_seqlens_q: Option<Vec<u32>>,
+    cu_seqlens_k: Option<Vec<u32>>,
     q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
@@ -336,13 +361,15 @@ impl Made {
             v: numbers(3, Tensor::V)?,
             bias: problem.bias.is_some().then(|| numbers(4, Tensor::Bias)).transpose()?,
             mask: problem.mask.map(|_| vec![0xff; mask_bytes as usize]),
+            cu_seqlens_q: even_starts(problem.packed_q, s.batch),
+            cu_seqlens_k: even_starts(problem.packed_k, s.batch),
             q_len: problem.q_len.then(|| vec![s.seq_q; s.batch as usize]),
             kv_len: problem.kv_len.then(|| vec![s.seq_k; s.batch as usize]),
             causal_offset: (problem.alignment == Alignment::PerBatch).then(|| vec![offset; s.batch as usize]),
             temperature: match problem.temperature {
                 Temperature::Value(_) => None,
                 Temperature::PerHead => Some(vec![1.0; heads]),
-                Temperature::PerRow => Some(vec![1.0; s.rows() as usize]),
+                Temperature::PerRow => Some(vec![1.0; problem.rows() as usize]),
             },
             alibi_slopes: problem.alibi.then(|| alibi_slopes(s.q_heads)),
             sinks: (problem.sink == Sink::PerHead).then(|| vec![0.0; heads]),
@@ -362,6 +389,8 @@ impl Made {
             bias: self.bias.as_deref(),
             mask: self.mask.as_deref(),
             tables: TableData {
+                cu_seqlens_q: self.cu_seqlens_q.as_deref(),
+                cu_seqlens_k: self.cu_seqlens_k.as_deref(),
                 q_len: self.q_len.as_deref(),
                 kv_len: self.kv_len.as_deref(),
                 causal_offset: self.causal_offset.as_deref(),

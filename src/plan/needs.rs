@@ -68,7 +68,7 @@ pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> V
         Need {
             what: "the statistics of all rows",
             limit: BINDING,
-            needed: u64::from(key.stats.count()).saturating_mul(problem.shape.rows()).saturating_mul(4),
+            needed: u64::from(key.stats.count()).saturating_mul(problem.rows()).saturating_mul(4),
             available: section,
             advice: "ask for fewer statistics, or call once for each batch",
         },

@@ -66,7 +66,7 @@ impl<'a> Slicer<'a> {
     /// The slices, and the elements of scratch that the largest of them needs.
     pub(super) fn slices(&self, base: Params) -> Result<(Vec<Slice>, u64)> {
         let shape = &self.problem.shape;
-        if shape.is_empty() {
+        if self.problem.is_empty() {
             return Ok((Vec::new(), 0));
         }
         let size = self.size()?;
@@ -117,7 +117,9 @@ impl<'a> Slicer<'a> {
         let step = self.row_step();
         let mut size = self.all();
         while !(self.binds(size) && self.counts(size)) {
-            if !self.halve(&mut size, group, step) {
+            // Where sequences are packed, batches share what is bound: heads are what can be cut off.
+            let heads_first = self.is_packed() && !self.tensors_bind(size);
+            if !self.halve(&mut size, group, step, heads_first) {
                 let what = "the smallest part of this problem, one tile of rows of one head,".to_owned();
                 let advice = "ask for a device with larger limits (helpful_limits), or split the keys over several calls";
                 return Err(self.refusal(size, what, advice));
@@ -127,7 +129,7 @@ impl<'a> Slicer<'a> {
         // grow too large, it is let be.
         while self.flops(size) > self.caps.flops_per_dispatch() {
             let mut smaller = size;
-            if !self.halve(&mut smaller, group, step) || self.number(smaller) > MAX_SLICES {
+            if !self.halve(&mut smaller, group, step, false) || self.number(smaller) > MAX_SLICES {
                 break;
             }
             size = smaller;
@@ -136,8 +138,8 @@ impl<'a> Slicer<'a> {
     }
 
     /// Makes the box smaller; false where it is one tile of one head.
-    fn halve(&self, size: &mut Extent, group: u32, step: u32) -> bool {
-        if size.batches > 1 {
+    fn halve(&self, size: &mut Extent, group: u32, step: u32, heads_first: bool) -> bool {
+        if size.batches > 1 && !(heads_first && size.heads > 1) {
             size.batches = size.batches.div_ceil(2);
         } else if size.heads > group {
             // Whole groups, so that the heads of a slice start at a multiple of the group.
@@ -159,12 +161,34 @@ impl<'a> Slicer<'a> {
         }
     }
 
-    /// How many heads and rows of a tensor a box of this size touches.
-    fn heads_and_rows(&self, tensor: Tensor, size: Extent) -> (u32, u32) {
-        if tensor.is_kv() {
-            (size.heads.div_ceil(self.problem.shape.group()), self.problem.shape.seq_k)
-        } else {
-            (size.heads, size.rows)
+    fn is_packed(&self) -> bool {
+        self.key.packed_q || self.key.packed_k
+    }
+
+    /// How many batches, heads and rows of a tensor a box of this size touches. Where packed sequences are is known to the device
+    /// alone, so that each box has all of them.
+    fn touches(&self, tensor: Tensor, size: Extent) -> [u32; 3] {
+        let shape = &self.problem.shape;
+        let (heads, rows) = match tensor.is_kv() {
+            true => (size.heads.div_ceil(shape.group()), shape.seq_k),
+            false => (size.heads, size.rows),
+        };
+        match self.problem.total(tensor) {
+            Some(total) => [1, heads, total],
+            None => [size.batches, heads, rows],
+        }
+    }
+
+    /// Where a box starts in a tensor.
+    fn origin(&self, tensor: Tensor, [batch, head, row]: [u32; 3]) -> u64 {
+        let view = &self.views[tensor as usize];
+        let (head, row) = match tensor.is_kv() {
+            true => (head / self.problem.shape.group(), 0),
+            false => (head, row),
+        };
+        match self.problem.total(tensor) {
+            Some(_) => view.index([0, head, 0, 0]),
+            None => view.index([batch, head, row, 0]),
         }
     }
 
@@ -174,11 +198,11 @@ impl<'a> Slicer<'a> {
         if view.extent() == 0 {
             return 0;
         }
-        let (heads, rows) = self.heads_and_rows(tensor, size);
+        let [batches, heads, rows] = self.touches(tensor, size);
         let t = view.strides();
         // Each term is at most the view's extent, which is below 2^62 (and there are four).
         let far = |n: u32, step: u64| u64::from(n.max(1) - 1).saturating_mul(step);
-        far(size.batches, t.batch)
+        far(batches, t.batch)
             .saturating_add(far(heads, t.head))
             .saturating_add(far(rows, t.seq))
             .saturating_add(far(view.sizes()[3], t.dim))
@@ -197,12 +221,13 @@ impl<'a> Slicer<'a> {
     fn slack(&self, tensor: Tensor, size: Extent) -> u64 {
         let (all, alignment) = (self.all(), self.alignment(tensor));
         let t = self.views[tensor as usize].strides();
-        let (heads, rows) = self.heads_and_rows(tensor, size);
+        let [batches, heads, rows] = self.touches(tensor, size);
+        let packed = self.problem.total(tensor).is_some();
         // From one box to the next; a direction that is not cut moves nothing.
         let moves = [
-            (size.batches < all.batches, size.batches, t.batch),
+            (!packed && size.batches < all.batches, batches, t.batch),
             (size.heads < all.heads, heads, t.head),
-            (!tensor.is_kv() && size.rows < all.rows, rows, t.seq),
+            (!packed && !tensor.is_kv() && size.rows < all.rows, rows, t.seq),
         ];
         let start = gcd(alignment, t.offset);
         let common = moves.iter().filter(|m| m.0).fold(start, |common, &(_, n, step)| {
@@ -229,9 +254,11 @@ impl<'a> Slicer<'a> {
     }
 
     fn binds(&self, size: Extent) -> bool {
-        let tensors =
-            self.fits_whole() || Tensor::ALL.iter().all(|&t| self.reach_aligned(t, size) <= self.limit(t));
-        tensors && self.scratch(size) <= self.scratch_limit()
+        self.tensors_bind(size) && self.scratch(size) <= self.scratch_limit()
+    }
+
+    fn tensors_bind(&self, size: Extent) -> bool {
+        self.fits_whole() || Tensor::ALL.iter().all(|&t| self.reach_aligned(t, size) <= self.limit(t))
     }
 
     /// The most elements that a span of a box of this size may have.
@@ -333,7 +360,6 @@ impl<'a> Slicer<'a> {
 
     fn slice(&self, base: Params, first: [u32; 3], extent: Extent, whole: bool) -> Slice {
         let [first_batch, first_head, first_row] = first;
-        let kv_head = first_head / self.problem.shape.group();
         let mut spans = [Span { start: 0, len: 0 }; 6];
         let mut placed = [params::View::default(); 6];
         let mut dims = [0; 6];
@@ -342,11 +368,7 @@ impl<'a> Slicer<'a> {
             if view.extent() == 0 {
                 continue;
             }
-            let origin = if tensor.is_kv() {
-                view.index([first_batch, kv_head, 0, 0])
-            } else {
-                view.index([first_batch, first_head, first_row, 0])
-            };
+            let origin = self.origin(tensor, first);
             let span = if whole {
                 Span { start: 0, len: view.extent() }
             } else {
@@ -356,11 +378,11 @@ impl<'a> Slicer<'a> {
             let t = view.strides();
             // A stride that is never taken may be anything, beyond 32 bits too.
             let step = |n: u32, step: u64| if n > 1 { step as u32 } else { 0 };
-            let (heads, rows) = self.heads_and_rows(tensor, extent);
+            let [batches, heads, rows] = self.touches(tensor, extent);
             spans[tensor as usize] = span;
             placed[tensor as usize] = params::View {
                 base: (origin - span.start) as u32,
-                batch: step(extent.batches, t.batch),
+                batch: step(batches, t.batch),
                 head: step(heads, t.head),
                 seq: step(rows, t.seq),
             };

@@ -13,13 +13,18 @@ use core::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Table {
+    /// i32, (batch + 1): where packed sequences start, [`Problem::packed_q`](Problem::packed_q()): prefix sums of their lengths, from 0
+    /// to total_q. Clamped in the shader, to what q has and to seq_q rows each.
+    CuSeqlensQ,
+    /// i32, (batch + 1): the same of k and v, [`Problem::packed_k`](Problem::packed_k()).
+    CuSeqlensK,
     /// i32, (batch): valid queries, [`Problem::with_q_len`]. Values outside 0..=seq_q are clamped to it in the shader.
     QLen,
     /// i32, (batch): valid keys, [`Problem::with_kv_len`]. Values outside 0..=seq_k are clamped to it in the shader.
     KvLen,
     /// i32, (batch): offsets of the positions, [`Alignment::PerBatch`].
     CausalOffset,
-    /// f32, (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0. One that is not spoils the rows it
+    /// f32, (q_heads) or (batch, q_heads, seq_q), of packed sequences (q_heads, total_q): temperatures, each finite and above 0. One that is not spoils the rows it
     /// governs, and no others.
     Temperature,
     /// f32, (q_heads): ALiBi's slopes, [`Problem::with_alibi`].
@@ -51,6 +56,10 @@ pub struct Tables {
 /// Host values of the small inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TableData<'a> {
+    /// (batch + 1): starts of packed sequences in q: from 0 to total_q, none longer than seq_q.
+    pub cu_seqlens_q: Option<&'a [u32]>,
+    /// (batch + 1): starts of packed sequences in k and v: from 0 to total_k, none longer than seq_k.
+    pub cu_seqlens_k: Option<&'a [u32]>,
     /// (batch): valid queries, each at most seq_q.
     pub q_len: Option<&'a [u32]>,
     /// (batch): valid keys, each at most seq_k.
@@ -79,6 +88,12 @@ impl Tables {
     pub(crate) fn new(problem: &Problem) -> Self {
         let s = &problem.shape;
         let mut tables = Tables::default();
+        for (packed, table) in [(problem.packed_q, Table::CuSeqlensQ), (problem.packed_k, Table::CuSeqlensK)]
+        {
+            if packed.is_some() {
+                tables.push(table, u64::from(s.batch) + 1);
+            }
+        }
         if problem.q_len {
             tables.push(Table::QLen, s.batch.into());
         }
@@ -91,7 +106,7 @@ impl Tables {
         match problem.temperature {
             Temperature::Value(_) => {}
             Temperature::PerHead => tables.push(Table::Temperature, s.q_heads.into()),
-            Temperature::PerRow => tables.push(Table::Temperature, s.rows()),
+            Temperature::PerRow => tables.push(Table::Temperature, problem.rows()),
         }
         if problem.alibi {
             tables.push(Table::AlibiSlopes, s.q_heads.into());
@@ -149,6 +164,8 @@ impl Tables {
                 values.unwrap_or_default().iter().map(|x| x.to_bits()).collect()
             };
             match table {
+                Table::CuSeqlensQ => words.extend(data.cu_seqlens_q.unwrap_or_default()),
+                Table::CuSeqlensK => words.extend(data.cu_seqlens_k.unwrap_or_default()),
                 Table::QLen => words.extend(data.q_len.unwrap_or_default()),
                 Table::KvLen => words.extend(data.kv_len.unwrap_or_default()),
                 Table::CausalOffset => {
@@ -172,6 +189,27 @@ impl Tables {
 pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     let s = &problem.shape;
     let per_batch = u64::from(s.batch);
+    for (field, starts, total, longest, ask) in [
+        (
+            "cu_seqlens_q",
+            data.cu_seqlens_q,
+            problem.packed_q,
+            s.seq_q,
+            ("Problem::packed_q", "ask for it with Problem::packed_q"),
+        ),
+        (
+            "cu_seqlens_k",
+            data.cu_seqlens_k,
+            problem.packed_k,
+            s.seq_k,
+            ("Problem::packed_k", "ask for it with Problem::packed_k"),
+        ),
+    ] {
+        present(field, starts.map(<[u32]>::len), total.map(|_| per_batch + 1), ask)?;
+        if let (Some(starts), Some(total)) = (starts, total) {
+            check_starts(field, starts, total, longest)?;
+        }
+    }
     present(
         "q_len",
         data.q_len.map(<[u32]>::len),
@@ -193,7 +231,7 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     let temperatures = match problem.temperature {
         Temperature::Value(_) => None,
         Temperature::PerHead => Some(u64::from(s.q_heads)),
-        Temperature::PerRow => Some(s.rows()),
+        Temperature::PerRow => Some(problem.rows()),
     };
     present(
         "temperature",
@@ -266,6 +304,23 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Prefix sums of lengths: from 0 to the total, none longer than the longest.
+fn check_starts(field: &'static str, starts: &[u32], total: u32, longest: u32) -> Result<()> {
+    let rule = "prefix sums of lengths: from 0 to the rows of the packed tensor, none above the shape's seq_q or seq_k";
+    let wrong = |at: usize| Err(Error::value(field, format!("{} at {at}", starts[at]), rule));
+    if starts.first() != Some(&0) {
+        return wrong(0);
+    }
+    let step = |pair: &[u32]| pair[1].checked_sub(pair[0]).is_none_or(|length| length > longest);
+    if let Some(at) = starts.windows(2).position(step) {
+        return wrong(at + 1);
+    }
+    if starts.last() != Some(&total) {
+        return wrong(starts.len() - 1);
+    }
+    Ok(())
+}
+
 pub(crate) fn present(
     field: &'static str,
     got: Option<usize>,
@@ -285,9 +340,11 @@ pub(crate) fn present(
 
 /// What generated code needs to know of the alignment.
 pub(crate) fn offset_source(problem: &Problem) -> OffsetSource {
+    let packed = problem.uses_positions() && (problem.packed_q.is_some() || problem.packed_k.is_some());
     match problem.alignment {
         Alignment::PerBatch => OffsetSource::PerBatch,
         Alignment::BottomRightValid if problem.q_len || problem.kv_len => OffsetSource::Valid,
+        Alignment::BottomRight | Alignment::BottomRightValid if packed => OffsetSource::Lengths,
         _ => OffsetSource::Number,
     }
 }

@@ -8,6 +8,7 @@ use crate::mask::{Alignment, MaskFormat, clamp_offset};
 use crate::problem::Problem;
 use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::scores::ScoreStage;
+use crate::sequences::Sequences;
 use crate::sharpness::{LengthScale, Temperature};
 
 /// A problem with its inputs, which were checked.
@@ -31,12 +32,19 @@ impl Cpu<'_> {
         i < self.valid_rows(b)
     }
 
+    /// Where rows and keys are.
+    pub(crate) fn sequences(&self) -> Sequences<'_> {
+        Sequences::new(self.problem, &self.inputs.tables)
+    }
+
     fn valid_rows(&self, b: u32) -> u32 {
-        self.inputs.tables.q_len.map_or(self.problem.shape.seq_q, |lens| lens[b as usize])
+        let rows = self.sequences().queries(b);
+        self.inputs.tables.q_len.map_or(rows, |lens| lens[b as usize].min(rows))
     }
 
     fn valid_keys(&self, b: u32) -> u32 {
-        self.inputs.tables.kv_len.map_or(self.problem.shape.seq_k, |lens| lens[b as usize])
+        let keys = self.sequences().keys(b);
+        self.inputs.tables.kv_len.map_or(keys, |lens| lens[b as usize].min(keys))
     }
 
     /// Whether query `i` of head `h` of batch `b` sees key `j`: all masks, and no bias of -inf.
@@ -74,7 +82,7 @@ impl Cpu<'_> {
 
     /// How many keys lengths, causal mask and window let query `i` of batch `b` see, at least 1.
     pub(super) fn visible_keys(&self, [b, i]: [u32; 2]) -> f64 {
-        let n = (0..self.problem.shape.seq_k).filter(|&j| self.near([b, i, j])).count();
+        let n = (0..self.sequences().keys(b)).filter(|&j| self.near([b, i, j])).count();
         n.max(1) as f64
     }
 
@@ -90,14 +98,14 @@ impl Cpu<'_> {
 
     /// Position of a query among the keys.
     pub(crate) fn position(&self, b: u32, i: u32) -> i64 {
-        let shape = &self.problem.shape;
+        let sequences = self.sequences();
         let offset = match self.problem.alignment {
             Alignment::PerBatch => {
                 i64::from(self.inputs.tables.causal_offset.unwrap_or_default()[b as usize])
             }
             Alignment::TopLeft => 0,
             Alignment::Offset(offset) => i64::from(offset),
-            Alignment::BottomRight => i64::from(shape.seq_k) - i64::from(shape.seq_q),
+            Alignment::BottomRight => i64::from(sequences.keys(b)) - i64::from(sequences.queries(b)),
             Alignment::BottomRightValid => i64::from(self.valid_keys(b)) - i64::from(self.valid_rows(b)),
         };
         i64::from(i) + i64::from(clamp_offset(offset))
@@ -106,15 +114,12 @@ impl Cpu<'_> {
     /// `scale / temperature` of one row, times its length scale. The bound is that of the length scale alone.
     pub(super) fn row_factor(&self, [b, h, i]: [u32; 3]) -> Bounded {
         let (problem, tables) = (self.problem, &self.inputs.tables);
-        let s = &problem.shape;
+        let sequences = self.sequences();
         let table = tables.temperature.unwrap_or_default();
         let tau = match problem.temperature {
             Temperature::Value(_) => 1.0, // is in factor()
             Temperature::PerHead => f64::from(table[h as usize]),
-            Temperature::PerRow => {
-                let row = (b as usize * s.q_heads as usize + h as usize) * s.seq_q as usize + i as usize;
-                f64::from(table[row])
-            }
+            Temperature::PerRow => f64::from(table[sequences.row_number([b, h, i])]),
         };
         let n = || self.visible_keys([b, i]);
         // The multiplier, and what multiplies its logarithm.
@@ -174,6 +179,7 @@ impl Cpu<'_> {
     ) -> Vec<Option<Score>> {
         let (problem, inputs) = (self.problem, self.inputs);
         let s = &problem.shape;
+        let sequences = self.sequences();
         let factor = self.row_factor([b, h, i]);
         let [q_type, k_type, ..] = problem.dtypes;
         let slope = inputs.tables.alibi_slopes.map_or(0.0, |slopes| f64::from(slopes[h as usize]));
@@ -181,8 +187,8 @@ impl Cpu<'_> {
         let kv = h / s.group();
         let dims = f64::from(s.head_dim_qk.next_multiple_of(4));
         let element = |x: f32, dtype: DType| f64::from(dtype.round(x));
-        let q_at = |d| element(inputs.q[q.index([b, h, i, d]) as usize], q_type);
-        let k_at = |j, d| element(inputs.k[k.index([b, kv, j, d]) as usize], k_type);
+        let q_at = |d| element(inputs.q[sequences.in_q(q, [b, h, i, d])], q_type);
+        let k_at = |j, d| element(inputs.k[sequences.in_k(k, [b, kv, j, d])], k_type);
         let q_norm = problem.qk_norm.map(|norm| inverse_norm(norm, (0..s.head_dim_qk).map(q_at)));
         let gain = self.gains(h);
         let score = |j| {
@@ -237,7 +243,7 @@ impl Cpu<'_> {
             }
             Some(Score { score, error })
         };
-        (0..s.seq_k).map(score).collect()
+        (0..sequences.keys(b)).map(score).collect()
     }
 }
 

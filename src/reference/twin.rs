@@ -35,18 +35,20 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     };
     let s = &problem.shape;
     let out_view = problem.view(Tensor::Out)?;
+    let sequences = cpu.sequences();
+    let rows = vec![0.0; problem.rows() as usize];
     let mut outputs = Outputs {
         out: vec![0.0; out_view.extent() as usize],
-        lse: problem.stats.lse.then(Vec::new),
-        entropy: problem.stats.entropy.then(Vec::new),
-        row_max: problem.stats.row_max.then(Vec::new),
+        lse: problem.stats.lse.then(|| rows.clone()),
+        entropy: problem.stats.entropy.then(|| rows.clone()),
+        row_max: problem.stats.row_max.then(|| rows.clone()),
     };
     for b in 0..s.batch {
         for h in 0..s.q_heads {
-            for i in 0..s.seq_q {
+            for i in 0..sequences.queries(b) {
                 let (o, [lse, entropy, row_max]) = row(&cpu, tiles, [b, h, i])?;
                 for (d, x) in (0..).zip(o) {
-                    outputs.out[out_view.index([b, h, i, d]) as usize] = x;
+                    outputs.out[sequences.in_q(&out_view, [b, h, i, d])] = x;
                 }
                 for (list, x) in [
                     (&mut outputs.lse, lse),
@@ -54,7 +56,7 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
                     (&mut outputs.row_max, row_max),
                 ] {
                     if let Some(list) = list {
-                        list.push(x);
+                        list[sequences.row_number([b, h, i])] = x;
                     }
                 }
             }
@@ -66,6 +68,7 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
 fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
+    let sequences = cpu.sequences();
     if !cpu.is_row(b, i) {
         return Ok((vec![0.0; s.head_dim_v as usize], [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]));
     }
@@ -78,7 +81,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         Some(cap) => exact / f64::from(cap),
     } as f32;
     let [q_type, k_type, v_type, out_type] = problem.dtypes;
-    let q_at = |d| q_type.round(inputs.q[q.index([b, h, i, d]) as usize]);
+    let q_at = |d| q_type.round(inputs.q[sequences.in_q(&q, [b, h, i, d])]);
     let gain = cpu.gains(h);
     let q_row: Vec<f32> = match problem.qk_norm {
         Some(norm) if norm.gains != NormGains::None => {
@@ -99,15 +102,16 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let mut u = vec![0.0f32; lanes as usize];
     let mut o = vec![0.0f32; s.head_dim_v as usize];
     let mut tile = 0;
-    while tile < s.seq_k {
-        let keys = tile..(tile + tiles.keys()).min(s.seq_k);
+    let seq_k = sequences.keys(b);
+    while tile < seq_k {
+        let keys = tile..(tile + tiles.keys()).min(seq_k);
         let scores: Vec<f32> = keys
             .clone()
             .map(|j| {
                 if !cpu.visible([b, h, i, j]) {
                     return NOTHING;
                 }
-                let key = |d| k_type.round(inputs.k[k.index([b, kv_head, j, d as u32]) as usize]);
+                let key = |d| k_type.round(inputs.k[sequences.in_k(&k, [b, kv_head, j, d as u32])]);
                 // Sums of their own of each chunk, and of each four numbers with a soft cap.
                 let sum_of = |first: usize, dims: &[f32], from: f32| {
                     (first..).zip(dims).fold(from, |sum, (d, &q)| q.mul_add(key(d), sum))
@@ -156,7 +160,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 p = 0.0;
             }
             for (d, o) in (0..).zip(&mut o) {
-                *o = p.mul_add(v_type.round(inputs.v[v.index([b, kv_head, j, d]) as usize]), *o);
+                *o = p.mul_add(v_type.round(inputs.v[sequences.in_k(&v, [b, kv_head, j, d])]), *o);
             }
         }
         tile += tiles.keys();

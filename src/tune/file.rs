@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tuning {
     entries: Vec<Entry>,
+    /// Of other releases, whose kernels may be others: kept as they are.
+    others: Vec<serde_json::Value>,
 }
 
 /// One choice.
@@ -29,10 +31,8 @@ pub struct Entry {
     pub crate_version: String,
     /// The class of problems.
     pub class: String,
-    /// The kernel's name.
-    pub kernel: String,
-    /// Its tiles, where it has some to choose.
-    pub tiles: Option<Tiles>,
+    /// The choice, for [`Attention::plan_with`](crate::Attention::plan_with).
+    pub options: PlanOptions,
     /// Time of the problem that was tuned with this choice, in seconds.
     pub seconds: f64,
     /// And with the planner's.
@@ -48,7 +48,7 @@ const VERSION: u32 = 1;
 struct File {
     format: String,
     version: u32,
-    entries: Vec<Entry>,
+    entries: Vec<serde_json::Value>,
 }
 
 /// What a file says before anything else is believed.
@@ -95,17 +95,6 @@ pub enum TuningError {
 }
 
 impl Entry {
-    /// The choice, for [`Attention::plan_with`](crate::Attention::plan_with).
-    ///
-    /// # Errors
-    /// [`TuningError::Entry`] for a kernel that this release does not have.
-    pub fn options(&self) -> Result<PlanOptions, TuningError> {
-        let kernel = Kernel::ALL.into_iter().find(|k| k.name() == self.kernel).ok_or_else(|| {
-            TuningError::Entry { number: 0, message: format!("there is no kernel {:?}", self.kernel) }
-        })?;
-        Ok(PlanOptions { kernel: Some(kernel), tiles: self.tiles })
-    }
-
     fn is_for(&self, device: &DeviceName, class: &str) -> bool {
         self.adapter == device.adapter
             && self.driver == device.driver
@@ -146,7 +135,7 @@ pub(super) fn class(problem: &Problem, key: &PipelineKey) -> String {
 }
 
 impl Tuning {
-    /// All choices.
+    /// All choices of this release.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -164,7 +153,7 @@ impl Tuning {
         let problem = planned.problem();
         let (device, class) = (DeviceName::of(device), class(problem, planned.key()));
         let entry = self.entries.iter().rev().find(|entry| entry.is_for(&device, &class))?;
-        let plan = Plan::new(problem, caps, &entry.options().ok()?).ok()?;
+        let plan = Plan::new(problem, caps, &entry.options).ok()?;
         let reason = format!(
             "tuning found it fastest here for this class of problems, {:.3} against {:.3} ms",
             entry.seconds * 1e3,
@@ -189,20 +178,29 @@ impl Tuning {
             None => return Err(TuningError::Foreign("it does not say its version".to_owned())),
         }
         let file: File = serde_json::from_str(text).map_err(foreign)?;
-        for (number, entry) in file.entries.iter().enumerate() {
-            // Other versions of the crate may have other kernels; their entries are for them.
-            if entry.crate_version == CRATE_VERSION
-                && let Err(TuningError::Entry { message, .. }) = entry.options()
-            {
-                return Err(TuningError::Entry { number, message });
+        let mut tuning = Tuning::default();
+        for (number, value) in file.entries.into_iter().enumerate() {
+            match value.get("crate_version").and_then(|v| v.as_str()) {
+                Some(CRATE_VERSION) => {
+                    let entry = serde_json::from_value(value);
+                    let wrong = |e: serde_json::Error| TuningError::Entry { number, message: e.to_string() };
+                    tuning.entries.push(entry.map_err(wrong)?);
+                }
+                Some(_) => tuning.others.push(value),
+                None => {
+                    let message = "it does not say its crate_version".to_owned();
+                    return Err(TuningError::Entry { number, message });
+                }
             }
         }
-        Ok(Tuning { entries: file.entries })
+        Ok(tuning)
     }
 
     /// The text of a file.
     pub fn to_json(&self) -> String {
-        let file = File { format: FORMAT.to_owned(), version: VERSION, entries: self.entries.clone() };
+        let own = self.entries.iter().filter_map(|entry| serde_json::to_value(entry).ok());
+        let entries = self.others.iter().cloned().chain(own).collect();
+        let file = File { format: FORMAT.to_owned(), version: VERSION, entries };
         // Strings and finite numbers in structs: nothing that JSON could not say.
         serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
     }

@@ -4,7 +4,7 @@ use super::file::{CRATE_VERSION, DeviceName, Entry, class};
 use crate::attention::Attention;
 use crate::caps::{AdapterClass, Caps};
 use crate::error::{Error, Result};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, PipelineKey};
 use crate::measure::{Cost, Effort, Limit, Roofs, Samples, Stopwatch, Work};
 use crate::plan::{Plan, PlanOptions, Tiles};
 use crate::problem::Problem;
@@ -69,6 +69,8 @@ pub enum Stop {
 pub struct Tuned {
     /// The choice: pass it to [`Attention::plan_with`], or keep it in a [`Tuning`](super::Tuning).
     pub options: PlanOptions,
+    /// The name of the chosen variant.
+    pub name: String,
     /// All candidates in the order of trying; the planner's choice is the first.
     pub candidates: Vec<Candidate>,
     /// Why the search ended.
@@ -96,10 +98,7 @@ impl fmt::Display for Tuned {
         write!(
             f,
             "{}: {:.3} ms, {:.2} times as fast as the planner's {:.3} ms, {:.0} % of the {limit} roof; {} tried, until {}",
-            match self.options.tiles {
-                Some(tiles) => tiles.to_string(),
-                None => format!("the {} kernel", self.entry.kernel),
-            },
+            self.name,
             self.entry.seconds * 1e3,
             self.gain(),
             self.entry.planned_seconds * 1e3,
@@ -183,7 +182,7 @@ impl Tuner {
         };
         // Not Attention::plan, which may itself be tuned.
         let planned = Plan::new(problem, self.attention.caps(), &PlanOptions::default())?;
-        let Some(planned_seconds) = search.try_plan(&planned, chosen(&planned)).await? else {
+        let Some(planned_seconds) = search.try_plan(&planned).await? else {
             return Err(Error::KernelUnavailable {
                 kernel: planned.kernel().name(),
                 reason: "the planner's own choice gives wrong numbers on this device; please report it"
@@ -204,11 +203,6 @@ impl Tuner {
     }
 }
 
-/// What asks for a plan as it is.
-fn chosen(plan: &Plan) -> PlanOptions {
-    PlanOptions { kernel: Some(plan.kernel()), tiles: plan.tiles() }
-}
-
 struct Search<'a> {
     tuner: &'a Tuner,
     work: Work,
@@ -216,7 +210,7 @@ struct Search<'a> {
     start: Instant,
     /// Of the candidates so far.
     longest: Duration,
-    tried: HashSet<(Kernel, Tiles)>,
+    tried: HashSet<PipelineKey>,
     candidates: Vec<Candidate>,
     best: Option<(PlanOptions, f64)>,
 }
@@ -234,23 +228,28 @@ impl Search<'_> {
         self.start.elapsed() + self.longest > self.tuner.time
     }
 
-    /// Climbs from the planner's tiles and from those that it has for other adapters, then tries the other kernels.
+    /// Climbs from the planner's choice, from what it has for other adapters, and from the other kernels where they come near.
     async fn go(&mut self, planned: &Plan) -> Result<Stop> {
-        let starts = [Some(planned.tiles()), Some(self.foreign_tiles())].into_iter().flatten().flatten();
-        for tiles in starts.collect::<Vec<_>>() {
-            if let Some(stop) = self.climb(tiles).await? {
-                return Ok(stop);
+        let mut starts = vec![planned.options()];
+        starts.extend(self.foreign_tiles().map(PlanOptions::tiles));
+        starts.extend(Kernel::ALL.into_iter().filter(|k| *k != planned.kernel()).map(PlanOptions::kernel));
+        let mut stop = Stop::Settled;
+        for options in starts {
+            if self.near_roof() {
+                return Ok(Stop::Roof);
             }
-        }
-        for kernel in Kernel::ALL {
-            // Unlike tiles, other kernels may be slower by a large factor.
+            // Unlike other tiles, other kernels may be slower by a large factor.
             let left = self.tuner.time.saturating_sub(self.start.elapsed());
-            if 50.0 * self.best_seconds() > left.as_secs_f64() || self.time_is_over() {
-                return Ok(Stop::Time);
+            let risk = if options.kernel == Some(planned.kernel()) { 1.0 } else { 50.0 };
+            if self.time_is_over() || risk * self.best_seconds() > left.as_secs_f64() {
+                stop = Stop::Time;
+                continue;
             }
-            self.try_options(PlanOptions::kernel(kernel)).await?;
+            if let Some(end) = self.climb(&options).await? {
+                return Ok(end);
+            }
         }
-        Ok(if self.near_roof() { Stop::Roof } else { Stop::Settled })
+        Ok(stop)
     }
 
     /// What the planner would take on an adapter of the other kind.
@@ -263,24 +262,34 @@ impl Search<'_> {
         Tiles::choose(&self.work.problem().shape, &Caps { class, ..caps.clone() })
     }
 
-    /// From tiles to the first neighbour that is faster, and on from there.
-    async fn climb(&mut self, from: Tiles) -> Result<Option<Stop>> {
-        let mut here = from;
-        let mut seconds = match self.try_options(PlanOptions::tiles(here)).await? {
-            Some(seconds) => seconds,
-            // Tried before: it is the planner's.
-            None if self.best.is_some_and(|b| b.0.tiles == Some(here)) => self.best_seconds(),
-            None => return Ok(None),
+    /// From a choice to the first neighbour that is faster, and on from there.
+    async fn climb(&mut self, from: &PlanOptions) -> Result<Option<Stop>> {
+        let caps = self.tuner.attention.caps();
+        let Ok(start) = Plan::new(self.work.problem(), caps, from) else {
+            return self.try_options(from).await.map(|_| None);
         };
+        let mut here = start.options();
+        let mut seconds = match self.try_plan(&start).await? {
+            Some(seconds) => seconds,
+            // Tried before: it is where the last climb began, or where one went.
+            None => match self.timed(&here) {
+                Some(seconds) => seconds,
+                None => return Ok(None),
+            },
+        };
+        // Nothing near is that much better.
+        if seconds > 3.0 * self.best_seconds() {
+            return Ok(None);
+        }
         'climb: loop {
-            for next in neighbours(here) {
+            for next in neighbours(&here) {
                 if self.near_roof() {
                     return Ok(Some(Stop::Roof));
                 }
                 if self.time_is_over() {
                     return Ok(Some(Stop::Time));
                 }
-                if let Some(faster) = self.try_options(PlanOptions::tiles(next)).await?
+                if let Some(faster) = self.try_options(&next).await?
                     && faster * WORTH < seconds
                 {
                     (here, seconds) = (next, faster);
@@ -291,23 +300,34 @@ impl Search<'_> {
         }
     }
 
+    /// The time of what was tried before.
+    fn timed(&self, options: &PlanOptions) -> Option<f64> {
+        self.candidates.iter().find_map(|c| match &c.outcome {
+            Outcome::Timed(samples) if c.options == *options => Some(samples.median()),
+            _ => None,
+        })
+    }
+
     /// Its time; `None` where it was tried before, is refused or is wrong.
-    async fn try_options(&mut self, options: PlanOptions) -> Result<Option<f64>> {
-        match Plan::new(self.work.problem(), self.tuner.attention.caps(), &options) {
-            Ok(plan) => self.try_plan(&plan, options).await,
-            // That some neighbours do not fit is no news.
-            Err(_) if options.tiles.is_some() => Ok(None),
+    async fn try_options(&mut self, options: &PlanOptions) -> Result<Option<f64>> {
+        match Plan::new(self.work.problem(), self.tuner.attention.caps(), options) {
+            Ok(plan) => self.try_plan(&plan).await,
+            // That some neighbours do not fit is no news; that a kernel does not is.
             Err(error) => {
-                self.push(options, format!("{options:?}"), Outcome::Refused(error));
+                if *options == options.kernel.map_or_else(PlanOptions::default, PlanOptions::kernel) {
+                    let name = options.kernel.map_or("the planner's", Kernel::name).to_owned();
+                    self.push(*options, name, Outcome::Refused(error));
+                }
                 Ok(None)
             }
         }
     }
 
-    async fn try_plan(&mut self, plan: &Plan, options: PlanOptions) -> Result<Option<f64>> {
-        if !self.tried.insert((plan.kernel(), plan.key().tiles)) {
+    async fn try_plan(&mut self, plan: &Plan) -> Result<Option<f64>> {
+        if !self.tried.insert(plan.key().clone()) {
             return Ok(None);
         }
+        let options = plan.options();
         let begun = Instant::now();
         let name = plan.key().to_string();
         let ready = match self.work.prepare(plan).await {
@@ -348,7 +368,7 @@ impl Search<'_> {
     fn finish(self, planned: &Plan, planned_seconds: f64, stop: Stop) -> Result<Tuned> {
         let (options, seconds) = match self.best {
             Some((options, seconds)) if seconds * WORTH < planned_seconds => (options, seconds),
-            _ => (chosen(planned), planned_seconds),
+            _ => (planned.options(), planned_seconds),
         };
         let problem = self.work.problem();
         let plan = Plan::new(problem, self.tuner.attention.caps(), &options)?;
@@ -358,13 +378,13 @@ impl Search<'_> {
             driver: device.driver,
             crate_version: CRATE_VERSION.to_owned(),
             class: class(problem, planned.key()),
-            kernel: plan.kernel().name().to_owned(),
-            tiles: options.tiles,
+            options,
             seconds: rounded(seconds),
             planned_seconds: rounded(planned_seconds),
         };
         let share = (self.floor.0 / seconds, self.floor.1);
-        Ok(Tuned { options, candidates: self.candidates, stop, share, entry })
+        let name = plan.key().to_string();
+        Ok(Tuned { options, name, candidates: self.candidates, stop, share, entry })
     }
 }
 
@@ -373,9 +393,13 @@ fn rounded(seconds: f64) -> f64 {
     format!("{seconds:.4e}").parse().unwrap_or(seconds)
 }
 
-/// Tiles with one size doubled or halved, or two so that the tile keeps its keys or each thread its work. Not all fit together or the
-/// device: the planner sorts those out.
-fn neighbours(t: Tiles) -> Vec<Tiles> {
+/// The same kernel with one size doubled or halved, or with two so that the tile keeps its keys or each thread its work. Not all
+/// fit together or the device: the planner sorts those out.
+fn neighbours(options: &PlanOptions) -> Vec<PlanOptions> {
+    options.tiles.map(near_tiles).unwrap_or_default().into_iter().map(PlanOptions::tiles).collect()
+}
+
+fn near_tiles(t: Tiles) -> Vec<Tiles> {
     let half = |n: u32| n / 2;
     let staged = if t.v_chunk == 0 { t.keys() } else { 0 };
     vec![

@@ -157,6 +157,8 @@ pub struct Case {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
+    pub cu_seqlens_q: Option<Vec<u32>>,
+    pub cu_seqlens_k: Option<Vec<u32>>,
     pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
@@ -189,6 +191,8 @@ impl Case {
         };
         let (q, k, v) = (fill(Tensor::Q), fill(Tensor::K), fill(Tensor::V));
         let s = problem.shape;
+        let cu_seqlens_q = problem.packed_q.map(|total| starts(&mut rng, total, s.batch, s.seq_q));
+        let cu_seqlens_k = problem.packed_k.map(|total| starts(&mut rng, total, s.batch, s.seq_k));
         let mut lens = |most: u32| (0..s.batch).map(|_| rng.range(0, most.into()) as u32).collect();
         let q_len = problem.q_len.then(|| lens(s.seq_q));
         let kv_len = problem.kv_len.then(|| lens(s.seq_k));
@@ -197,7 +201,7 @@ impl Case {
         let causal_offset = per_batch.then(|| (0..s.batch).map(|_| rng.range(low, high) as i32).collect());
         let temperatures = match problem.temperature {
             Temperature::PerHead => Some(u64::from(s.q_heads)),
-            Temperature::PerRow => Some(s.rows()),
+            Temperature::PerRow => Some(problem.rows()),
             _ => None,
         };
         let temperature =
@@ -238,6 +242,8 @@ impl Case {
             q,
             k,
             v,
+            cu_seqlens_q,
+            cu_seqlens_k,
             q_len,
             kv_len,
             causal_offset,
@@ -271,6 +277,8 @@ impl Case {
 
     pub fn tables(&self) -> TableData<'_> {
         TableData {
+            cu_seqlens_q: self.cu_seqlens_q.as_deref(),
+            cu_seqlens_k: self.cu_seqlens_k.as_deref(),
             q_len: self.q_len.as_deref(),
             kv_len: self.kv_len.as_deref(),
             causal_offset: self.causal_offset.as_deref(),
@@ -306,6 +314,18 @@ impl Case {
             self.set(tensor, at, f(at));
         }
     }
+}
+
+/// Starts of packed sequences with lengths as they come, which add up.
+pub fn starts(rng: &mut Rng, total: u32, batch: u32, longest: u32) -> Vec<u32> {
+    let mut starts = vec![0];
+    for b in 0..batch {
+        let left = total - starts[b as usize];
+        let others = u64::from(batch - 1 - b) * u64::from(longest);
+        let least = u64::from(left).saturating_sub(others) as i64;
+        starts.push(starts[b as usize] + rng.range(least, left.min(longest).into()) as u32);
+    }
+    starts
 }
 
 /// All (batch, head, seq, dim) of a tensor, in that order.

@@ -25,6 +25,10 @@ pub fn any_problem(rng: &mut Rng) -> Problem {
         head_dim_v,
     };
     let mut problem = Problem::new(shape);
+    let mut total = |longest: u32| {
+        rng.chance(0.2).then(|| (0..shape.batch).map(|_| rng.range(0, longest.into()) as u32).sum())
+    };
+    (problem.packed_q, problem.packed_k) = (total(shape.seq_q), total(shape.seq_k));
     for tensor in Tensor::MAIN {
         let layout = any_layout(rng, problem.view(tensor).unwrap().sizes(), tensor);
         match tensor {

@@ -15,6 +15,7 @@ mod leaks;
 mod length_scales;
 mod lengths;
 mod one_shot;
+mod packed;
 mod qk_norm;
 mod scores;
 mod shapes;

@@ -2,7 +2,7 @@
 
 use crate::fail::{Fail, Result};
 use std::fmt::Write;
-use wgpu_attention::{Inputs, Problem, ScoreStage, reference};
+use wgpu_attention::{Inputs, Problem, ScoreStage, Sequences, reference};
 
 /// The probabilities of one head: rows are queries, columns keys. `None` where a query does not see a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,27 +21,29 @@ impl Heatmap {
         [batch, head]: [u32; 2],
         lse: impl Fn(usize) -> f64,
     ) -> Result<Self> {
-        let s = &problem.shape;
+        let sequences = Sequences::new(problem, &inputs.tables);
+        let (rows, columns) = (sequences.queries(batch), sequences.keys(batch));
         let mut p = Vec::new();
-        for i in 0..s.seq_q {
-            let row = (batch as usize * s.q_heads as usize + head as usize) * s.seq_q as usize + i as usize;
+        for i in 0..rows {
+            let row = sequences.row_number([batch, head, i]);
             let scores = reference::scores(problem, inputs, [batch, head, i])?;
             p.extend(scores.into_iter().map(|score| score.map(|score| (score - lse(row)).exp())));
         }
-        Ok(Heatmap { rows: s.seq_q as usize, columns: s.seq_k as usize, p })
+        Ok(Heatmap { rows: rows as usize, columns: columns as usize, p })
     }
 
     /// The probabilities in float64.
     pub(crate) fn of_truth(problem: &Problem, inputs: &Inputs<'_>, [batch, head]: [u32; 2]) -> Result<Self> {
-        let s = &problem.shape;
+        let sequences = Sequences::new(problem, &inputs.tables);
+        let (rows, columns) = (sequences.queries(batch), sequences.keys(batch));
         let mut p = Vec::new();
-        for i in 0..s.seq_q {
+        for i in 0..rows {
             let row = [batch, head, i];
             let visible = reference::scores(problem, inputs, row)?;
             let probs = reference::scores_at(problem, inputs, ScoreStage::Probs, row)?;
             p.extend(visible.into_iter().zip(probs).map(|(visible, p)| visible.map(|_| p.value)));
         }
-        Ok(Heatmap { rows: s.seq_q as usize, columns: s.seq_k as usize, p })
+        Ok(Heatmap { rows: rows as usize, columns: columns as usize, p })
     }
 
     /// An indexed PNG of `cell` x `cell` pixels for each pair; keys that are not visible are transparent.

@@ -10,12 +10,13 @@ use crate::fail::{Fail, Result};
 use crate::gpu::GpuArgs;
 use crate::heatmap::Heatmap;
 use crate::output;
+use crate::work::Work;
 use flags::{AlibiArg, AlignArg, DTypeArg, DropoutArg, LayoutArg, LengthArg, Numbers, SinksArg, StageArg};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Normalizer, QkNorm, Scale, ScoreStage, Shape, Window, reference};
+use wgpu_attention::{Normalizer, QkNorm, Scale, ScoreStage, Sequences, Window, reference};
 
 /// Compute attention of q, k and v from files
 ///
@@ -87,6 +88,13 @@ pub(crate) struct Args {
         value_name = "bottom-right|bottom-right-valid|top-left|OFFSET|LIST", help_heading = MASKS
     )]
     align: Option<AlignArg>,
+    /// Starts of packed sequences in q, from 0 to its rows: q is (heads, rows, head_dim), or with --layout bshd (rows, heads,
+    /// head_dim), with a first axis of 1 or without
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    cu_seqlens_q: Option<Vec<u32>>,
+    /// Starts of packed sequences in k and v
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    cu_seqlens_k: Option<Vec<u32>>,
     /// Valid queries of each batch: the rows after them are written as 0
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     q_len: Option<Vec<u32>>,
@@ -171,12 +179,15 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let (problem, inputs) = (&work.problem, work.inputs());
     inputs.check(problem)?;
     if args.heatmap.is_some() {
-        args.check_head(&problem.shape)?;
+        args.check_head(work)?;
     }
     if args.save_case.is_some() {
         Case::says(problem)?;
     }
     let stage = args.scores.map(ScoreStage::from);
+    if stage.is_some() && (problem.packed_q.is_some() || problem.packed_k.is_some()) {
+        return Err(Fail::usage("--scores: packed sequences have no scores of one shape"));
+    }
 
     let gpu = args.gpu.open()?;
     let plan = gpu.attention.plan_with(problem, &args.gpu.plan_options())?;
@@ -255,17 +266,18 @@ impl Args {
     }
 
     /// Refuses a heatmap of nothing before the work is done.
-    fn check_head(&self, shape: &Shape) -> Result<()> {
+    fn check_head(&self, work: &Work) -> Result<()> {
+        let shape = &work.problem.shape;
         for (flag, at, size) in [("--batch", self.batch, shape.batch), ("--head", self.head, shape.q_heads)] {
             if at >= size {
                 return Err(Fail::usage(format!("{flag} is {at}, but expected is a number below {size}")));
             }
         }
-        if shape.seq_q == 0 || shape.seq_k == 0 {
-            return Err(Fail::usage(format!(
-                "--heatmap: {} queries on {} keys make no picture",
-                shape.seq_q, shape.seq_k
-            )));
+        let inputs = work.inputs();
+        let sequences = Sequences::new(&work.problem, &inputs.tables);
+        let (queries, keys) = (sequences.queries(self.batch), sequences.keys(self.batch));
+        if queries == 0 || keys == 0 {
+            return Err(Fail::usage(format!("--heatmap: {queries} queries on {keys} keys make no picture")));
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use report::{Facts, Report};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use wgpu_attention::softmax::Softmax;
 use wgpu_attention::{Problem, Scale, Shape};
 
 /// Measure what scale and temperature do to the softmax, on random and on real q and k, and write a page about it
@@ -71,6 +72,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         quick: args.quick,
     };
     let lab = Lab {
+        softmax: Softmax::new(gpu.attention.device()),
         gpu,
         options: args.gpu.plan_options(),
         seed: args.seed,

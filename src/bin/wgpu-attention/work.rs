@@ -13,6 +13,8 @@ pub(crate) struct Work {
     pub v: Vec<f32>,
     pub bias: Option<Vec<f32>>,
     pub mask: Option<Vec<u8>>,
+    pub cu_seqlens_q: Option<Vec<u32>>,
+    pub cu_seqlens_k: Option<Vec<u32>>,
     pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
@@ -34,6 +36,8 @@ impl Work {
             v,
             bias: None,
             mask: None,
+            cu_seqlens_q: None,
+            cu_seqlens_k: None,
             q_len: None,
             kv_len: None,
             causal_offset: None,
@@ -52,6 +56,8 @@ impl Work {
         let Inputs { q, k, v, bias, mask, tables } = *inputs;
         // Files hold no user code, and so no numbers for it.
         let TableData {
+            cu_seqlens_q,
+            cu_seqlens_k,
             k_gain,
             q_gain,
             q_len,
@@ -71,6 +77,8 @@ impl Work {
             v: v.to_vec(),
             bias: bias.map(<[_]>::to_vec),
             mask: mask.map(<[_]>::to_vec),
+            cu_seqlens_q: cu_seqlens_q.map(<[_]>::to_vec),
+            cu_seqlens_k: cu_seqlens_k.map(<[_]>::to_vec),
             q_len: q_len.map(<[_]>::to_vec),
             kv_len: kv_len.map(<[_]>::to_vec),
             causal_offset: causal_offset.map(<[_]>::to_vec),
@@ -88,6 +96,8 @@ impl Work {
         let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
         inputs.bias = self.bias.as_deref();
         inputs.mask = self.mask.as_deref();
+        inputs.tables.cu_seqlens_q = self.cu_seqlens_q.as_deref();
+        inputs.tables.cu_seqlens_k = self.cu_seqlens_k.as_deref();
         inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();
@@ -105,7 +115,7 @@ impl Work {
     pub(crate) fn case(&self, name: &str, truth: &Truth, scores: &[Bounded]) -> Result<Case> {
         // The statistics that this problem has.
         let mut problem = self.problem.clone();
-        let rows = problem.shape.rows() as usize;
+        let rows = problem.rows() as usize;
         (problem.stats.lse, problem.stats.entropy) = (truth.lse.len() == rows, truth.entropy.len() == rows);
         let rtol = 2e-5;
         let beyond = |x: &Bounded| x.bound - rtol * x.value.abs();

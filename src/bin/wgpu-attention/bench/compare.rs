@@ -3,7 +3,7 @@
 use crate::bench::report::{FORMAT, Report, Row, VERSION};
 use crate::fail::{Fail, Result};
 use std::path::Path;
-use wgpu_attention::measure::noise;
+use wgpu_attention::measure::{Limit, noise};
 
 /// One kernel on one problem, then and now.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,22 +54,34 @@ pub(crate) fn read(path: &Path) -> Result<Report> {
     serde_json::from_value(value).map_err(|e| Fail::file(path, e))
 }
 
-/// How far the machine itself has moved: the largest relative change of a roof.
-pub(crate) fn drift(before: &Report, now: &Report) -> f64 {
-    let roofs = |r: &Report| [r.roofs.compute(), r.roofs.exp2, r.roofs.memory()];
-    roofs(before).iter().zip(roofs(now)).map(|(b, n)| (n / b).ln().abs().exp() - 1.0).fold(0.0, f64::max)
+/// How far the machine itself has moved, as a share: the roof that limits a row, then and now.
+fn drift(before: &Report, now: &Report, limit: Limit) -> f64 {
+    let roof = |r: &Report| match limit {
+        Limit::Exp2 => r.roofs.exp2,
+        Limit::Memory => r.roofs.memory(),
+        _ => r.roofs.compute(),
+    };
+    (roof(now) / roof(before)).ln().abs().exp() - 1.0
+}
+
+/// The largest of all.
+pub(crate) fn most_drift(before: &Report, now: &Report) -> f64 {
+    [Limit::Compute, Limit::Exp2, Limit::Memory]
+        .into_iter()
+        .map(|l| drift(before, now, l))
+        .fold(0.0, f64::max)
 }
 
 /// Rows that are in both, in the order of now.
 pub(crate) fn changes(before: &Report, now: &Report) -> Vec<Change> {
-    let drift = drift(before, now);
+    let drift = |row: &Row| drift(before, now, row.limit);
     now.rows
         .iter()
         .filter_map(|row| {
             Some(change(
                 before.rows.iter().find(|old| old.is_like(row) && old.kernel == row.kernel)?,
                 row,
-                drift,
+                drift(row),
             ))
         })
         .collect()

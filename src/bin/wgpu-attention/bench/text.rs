@@ -115,7 +115,7 @@ pub(super) fn print_changes(
     if then.clock != today.clock {
         writeln!(out, "  by another clock: {}", then.clock)?;
     }
-    writeln!(out, "  the ceilings differ by up to {:.1} %", compare::drift(before, now) * 100.0)?;
+    writeln!(out, "  the ceilings differ by up to {:.1} %", compare::most_drift(before, now) * 100.0)?;
     for c in changes {
         writeln!(
             out,

@@ -38,7 +38,7 @@ pub(super) fn load(args: &Args) -> Result<Loaded> {
             let bytes = arrays::read_bytes(one)?;
             let tensors = Tensors::read(one, &bytes)?;
             if tensors.is_case() {
-                return from_case(one, args.layout.is_some());
+                return from_case(one, args);
             }
             [tensors.get(one, q_name)?, tensors.get(one, k_name)?, tensors.get(one, v_name)?]
         }
@@ -59,13 +59,22 @@ pub(super) fn load(args: &Args) -> Result<Loaded> {
             ));
         }
     };
-    from_arrays(arrays, matches!(args.layout, Some(LayoutArg::Bshd)))
+    from_arrays(arrays, args)
 }
 
-fn from_case(path: &Path, layout: bool) -> Result<Loaded> {
+fn from_case(path: &Path, args: &Args) -> Result<Loaded> {
     let case = Case::read(path)?;
-    if layout {
-        return Err(Fail::file(path, "is a case file, which says its layout itself: leave out --layout"));
+    for (flag, given) in [
+        ("--layout", args.layout.is_some()),
+        ("--cu-seqlens-q", args.cu_seqlens_q.is_some()),
+        ("--cu-seqlens-k", args.cu_seqlens_k.is_some()),
+    ] {
+        if given {
+            return Err(Fail::file(
+                path,
+                format_args!("is a case file, which says that itself: leave out {flag}"),
+            ));
+        }
     }
     let Some(work) = case.work() else {
         let missing = case.missing().join(", ");
@@ -85,7 +94,8 @@ fn from_case(path: &Path, layout: bool) -> Result<Loaded> {
     })
 }
 
-fn from_arrays([q, k, v]: [Array; 3], bshd: bool) -> Result<Loaded> {
+fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
+    let bshd = matches!(args.layout, Some(LayoutArg::Bshd));
     let axes = q.shape.len();
     let order = if bshd { "(batch, seq, heads, head_dim)" } else { "(batch, heads, seq, head_dim)" };
     for (name, array) in [("q", &q), ("k", &k), ("v", &v)] {
@@ -106,16 +116,18 @@ fn from_arrays([q, k, v]: [Array; 3], bshd: bool) -> Result<Loaded> {
         })?;
         Ok(if bshd { [b, y, x, d] } else { [b, x, y, d] })
     };
-    let [batch, q_heads, seq_q, head_dim_qk] = sizes("q", &q)?;
-    let [k_batch, kv_heads, seq_k, k_dim] = sizes("k", &k)?;
+    let [q_batch, q_heads, q_rows, head_dim_qk] = sizes("q", &q)?;
+    let [k_batch, kv_heads, k_rows, k_dim] = sizes("k", &k)?;
     let [v_batch, v_heads, v_seq, head_dim_v] = sizes("v", &v)?;
+    let (batch, seq_q) = unpacked("q", q_batch, q_rows, args.cu_seqlens_q.as_deref())?;
+    let (k_of, seq_k) = unpacked("k", k_batch, k_rows, args.cu_seqlens_k.as_deref())?;
     let shapes = format!("q {:?}, k {:?}, v {:?}", q.shape, k.shape, v.shape);
     for (name, got, rule, expected) in [
-        ("the batch of k", k_batch, "that of q", batch),
-        ("the batch of v", v_batch, "that of q", batch),
+        ("the batch of k", k_of, "that of q", batch),
+        ("the batch of v", v_batch, "that of k", k_batch),
         ("the head dim of k", k_dim, "that of q", head_dim_qk),
         ("the heads of v", v_heads, "those of k", kv_heads),
-        ("the length of v", v_seq, "that of k", seq_k),
+        ("the length of v", v_seq, "that of k", k_rows),
     ] {
         if got != expected {
             return Err(Fail::usage(format!(
@@ -127,9 +139,31 @@ fn from_arrays([q, k, v]: [Array; 3], bshd: bool) -> Result<Loaded> {
     let layout = if bshd { Layout::Bshd } else { Layout::Bhsd };
     let mut problem = Problem::new(shape).layout(layout);
     (problem.dtypes[0], problem.dtypes[1], problem.dtypes[2]) = (q.dtype, k.dtype, v.dtype);
-    let work = Work::new(problem, [q.numbers, k.numbers, v.numbers]);
+    problem.packed_q = args.cu_seqlens_q.as_ref().map(|_| q_rows);
+    problem.packed_k = args.cu_seqlens_k.as_ref().map(|_| k_rows);
+    let mut work = Work::new(problem, [q.numbers, k.numbers, v.numbers]);
+    (work.cu_seqlens_q, work.cu_seqlens_k) = (args.cu_seqlens_q.clone(), args.cu_seqlens_k.clone());
     let positions = (Alignment::default(), None);
     Ok(Loaded { work, axes, name: "saved".to_owned(), positions, tokens: Vec::new() })
+}
+
+/// Batch and length of what lies in a tensor: its own, or those of the sequences that are packed in it.
+fn unpacked(name: &str, batch: u32, rows: u32, starts: Option<&[u32]>) -> Result<(u32, u32)> {
+    let Some(starts) = starts else {
+        return Ok((batch, rows));
+    };
+    if batch != 1 {
+        return Err(Fail::usage(format!(
+            "{name} has a batch of {batch}, but packed sequences are one batch"
+        )));
+    }
+    let end = starts.last().copied().unwrap_or_default();
+    if end != rows {
+        return Err(Fail::usage(format!("--cu-seqlens-{name} ends at {end}, but {name} has {rows} rows")));
+    }
+    let longest = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
+    // As many as the command line holds.
+    Ok((starts.len().saturating_sub(1) as u32, longest.unwrap_or(0)))
 }
 
 /// Sizes of up to four axes, counted from the last as numpy does.
@@ -160,7 +194,10 @@ pub(super) fn broadcast(path: &Path, shape: &[usize], problem: &Problem) -> Resu
 pub(super) fn per_row(path: &Path, problem: &Problem) -> Result<Vec<f32>> {
     let array = arrays::read_npy(path)?;
     let s = &problem.shape;
-    let full = [1, s.batch, s.q_heads, s.seq_q];
+    let full = match problem.packed_q {
+        Some(total) => [1, 1, s.q_heads, total],
+        None => [1, s.batch, s.q_heads, s.seq_q],
+    };
     if array.shape.len() > 3 || last_axes(&array.shape) != Some(full) {
         return Err(Fail::file(
             path,

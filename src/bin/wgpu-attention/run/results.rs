@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use wgpu_attention::reference::{self, Bounded, Truth};
-use wgpu_attention::{DType, Layout, Outputs, ScoreStage, Temperature};
+use wgpu_attention::{DType, Layout, Outputs, ScoreStage, Temperature, Tensor};
 
 pub(super) fn summary(work: &Work, result: &Outputs, out: &mut impl Write) -> Result<()> {
     let s = &work.problem.shape;
@@ -22,7 +22,7 @@ pub(super) fn summary(work: &Work, result: &Outputs, out: &mut impl Write) -> Re
         "out      batch {}, {} heads, {} queries on {} keys, head dims {} and {}",
         s.batch, s.q_heads, s.seq_q, s.seq_k, s.head_dim_qk, s.head_dim_v
     )?;
-    if let (Some(entropy), rows @ 1..) = (&result.entropy, s.rows()) {
+    if let (Some(entropy), rows @ 1..) = (&result.entropy, work.problem.rows()) {
         let mean = entropy.iter().map(|&x| f64::from(x)).sum::<f64>() / rows as f64;
         writeln!(out, "entropy  {mean:.4} nats on average")?;
     }
@@ -67,8 +67,8 @@ pub(super) fn contents(
     scores: Option<&Vec<f32>>,
 ) -> Result<Vec<u8>> {
     let Loaded { work, axes, .. } = loaded;
-    let s = &work.problem.shape;
-    let [b, h, i, j, d] = [s.batch, s.q_heads, s.seq_q, s.seq_k, s.head_dim_v].map(|n| n as usize);
+    let [b, h, i, d] = work.problem.view(Tensor::Out)?.sizes().map(|n| n as usize);
+    let j = work.problem.shape.seq_k as usize;
     let full = if work.problem.out_layout == Layout::Bshd { [b, i, h, d] } else { [b, h, i, d] };
     let array = |shape: &[usize], numbers: &Vec<f32>| Array {
         shape: shape.to_vec(),

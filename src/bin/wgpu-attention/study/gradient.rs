@@ -3,11 +3,13 @@
 use super::chapter::Chapter;
 use super::cumulants::{Scores, third_derivative};
 use super::lab::Lab;
+use super::logits;
 use crate::captures::CAPTURES;
 use crate::fail::{Fail, Result};
 use crate::plot::{Axis, Line, Plot, number};
 use serde::Serialize;
 use wgpu_attention::case::Case;
+use wgpu_attention::softmax::{self, RowTemperature};
 use wgpu_attention::{Inputs, Problem, ScoreStage, Temperature, reference};
 
 /// Temperatures at which the gradient is checked.
@@ -30,6 +32,9 @@ pub(super) struct Gradient {
     head: u32,
     half_step: f64,
     checks: Vec<Check>,
+    /// Text whose next token the backward pass is about, and the best such token.
+    text: [String; 2],
+    backward: Vec<Backward>,
     fits: Vec<Fit>,
 }
 
@@ -46,6 +51,22 @@ struct Check {
     /// `-E_p(s) = entropy - lse`, both from the fused pass.
     lse: f64,
     lse_difference: f64,
+}
+
+/// Derivative of the best token's probability with respect to ln(temperature).
+#[derive(Debug, Serialize)]
+struct Backward {
+    temperature: f64,
+    probability: f64,
+    /// `p E(s)`, from the statistics of the forward pass: the token's own score is 0, that of the largest logit.
+    formula: f64,
+    /// By the backward pass of the softmax operation.
+    kernel: f64,
+    /// Central difference of two forward passes.
+    difference: f64,
+    /// Of the backward pass in float64, and what f32 may be off.
+    truth: f64,
+    bound: f64,
 }
 
 /// Temperatures of all heads, learned until each head has the entropy that is asked for.
@@ -84,6 +105,7 @@ pub(super) fn measure(lab: &Lab) -> Result<Gradient> {
     let case = capture.case()?;
     let heads = Heads::new(lab, &case)?;
     let checks = AT.iter().map(|&t| heads.check(lab, HEAD, t.into())).collect::<Result<_>>()?;
+    let (text, backward) = backward(lab)?;
     lab.bar.inc(1);
     let mut fits = Vec::new();
     for keys in TARGETS {
@@ -92,7 +114,52 @@ pub(super) fn measure(lab: &Lab) -> Result<Gradient> {
         fits.push(heads.fit(lab, "gradient descent", keys.ln(), DESCENT_STEPS, descent)?);
         lab.bar.inc(1);
     }
-    Ok(Gradient { capture: capture.title(), head: HEAD, half_step: H, checks, fits })
+    Ok(Gradient { capture: capture.title(), head: HEAD, half_step: H, checks, text, backward, fits })
+}
+
+/// The best next token of a text, at all temperatures.
+fn backward(lab: &Lab) -> Result<([String; 2], Vec<Backward>)> {
+    let (_, texts) = logits::read()?;
+    let Some(logits) = texts.into_iter().next() else {
+        return Err(Fail::Wrong("there are no logits".into()));
+    };
+    let largest = logits.values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let x: Vec<f32> = logits.values.iter().map(|x| x - largest).collect();
+    let Some((best, token)) = logits.top.first() else {
+        return Err(Fail::Wrong(format!("no token of {:?} has a name", logits.text)));
+    };
+    let mut d_out = vec![0.0; x.len()];
+    d_out[*best] = 1.0;
+    let queue = &lab.gpu.queue;
+    let rows = AT.iter().map(|&temperature| {
+        let forward = |temperature: f32| -> Result<_> {
+            let problem = softmax::Problem::new(1, x.len() as u32).with_lse().with_entropy();
+            let problem = problem.temperature(RowTemperature::Value(temperature));
+            let result = lab.softmax.run_blocking(queue, &problem, &softmax::Inputs::new(&x))?;
+            Ok((problem, result))
+        };
+        let (problem, here) = forward(temperature)?;
+        let probability = |x: f64| -> Result<f64> { Ok(forward(x as f32)?.1.out[*best].into()) };
+        let t = f64::from(temperature);
+        let [below, above] = [probability(t * (-H).exp())?, probability(t * H.exp())?];
+        let gradients =
+            lab.softmax.run_backward_blocking(queue, &problem, [&here.out, &d_out], None, true)?;
+        let [_, truth] = softmax::gradient_truth(&problem, [&here.out, &d_out], None)?;
+        let first =
+            |numbers: Option<Vec<f32>>| numbers.and_then(|n| n.first().copied()).map_or(f64::NAN, f64::from);
+        let p = f64::from(here.out[*best]);
+        let truth = truth.first().copied().unwrap_or_default();
+        Ok(Backward {
+            temperature: t,
+            probability: p,
+            formula: p * (first(here.lse) - first(here.entropy)),
+            kernel: t * first(gradients.d_temperature),
+            difference: (above - below) / (2.0 * H),
+            truth: t * truth.value,
+            bound: t * truth.bound,
+        })
+    });
+    Ok(([logits.text.clone(), token.clone()], rows.collect::<Result<_>>()?))
 }
 
 /// What to add to ln(temperature), from `entropy - target` and the entropy's slope.
@@ -214,6 +281,26 @@ impl Gradient {
                 format!("{:.5}", c.lse_difference),
             ]
         });
+        let points =
+            |f: fn(&Backward) -> f64| self.backward.iter().map(|c| [c.temperature, f(c)]).collect::<Vec<_>>();
+        let backward_plot = Plot::new(
+            "How the best token answers to its temperature",
+            temperature(),
+            Axis::linear("dp / d ln temperature"),
+        )
+        .line(Line::theory("p E", points(|c| c.formula)))
+        .line(Line::dots("backward pass", points(|c| c.kernel)));
+        let backward = self.backward.iter().map(|c| {
+            [
+                number(c.temperature),
+                format!("{:.6}", c.probability),
+                format!("{:.6}", c.formula),
+                format!("{:.6}", c.kernel),
+                format!("{:.6}", c.truth),
+                number(c.bound),
+                format!("{:.6}", c.difference),
+            ]
+        });
         let curves = |f: fn(&Learned) -> &[f64], head: usize| {
             let line = move |(colour, fit): (usize, &Fit)| {
                 let numbers = fit.heads.get(head).map(f).unwrap_or_default();
@@ -281,6 +368,19 @@ impl Gradient {
                 ],
                 checks,
             )
+            .text(format!(
+                "The softmax operation has a backward pass of its own, which gives the gradient of the temperature too. Here it is that of \
+                 the probability of “{}” after “{}”, among all tokens.",
+                crate::heatmap::escape(self.text[1].trim()),
+                crate::heatmap::escape(&self.text[0])
+            ))
+            .plots([backward_plot])
+            .table(
+                "All with respect to ln(temperature). Formula: p E, as the token's own score is the largest, 0. Kernel: the backward \
+                 pass, beside float64 and the bound of f32. Difference: of two forward passes.",
+                ["temperature", "probability", "formula", "kernel", "float64", "bound", "difference"],
+                backward,
+            )
             .text(
                 "<strong>Learning it.</strong> Each head gets a temperature of its own (<code>Temperature::PerHead</code>), which is moved \
                  until the head's mean entropy is that of 4 or of 16 equal weights. Each step is one fused pass for all heads; the slope \
@@ -299,5 +399,6 @@ const FORMULAS: &str = "\
 E = Σ p_j s_j = lse − H                       mean score under the weights, from two statistics of the fused pass
 d lse / d ln temperature = −E
 d H / d ln temperature = Σ p_j (s_j − E)²     the variance of the scores under the weights, never negative
+d p_j / d ln temperature = −p_j (s_j − E)
 Newton:            ln temperature −= (H − target) / Var(s)
 gradient descent:  ln temperature −= 0.15 (H − target) Var(s)";

@@ -3,11 +3,14 @@
 use crate::fail::Result;
 use crate::gpu::Gpu;
 use indicatif::ProgressBar;
+use wgpu_attention::softmax::Softmax;
 use wgpu_attention::{Inputs, Outputs, PlanOptions, Problem, ScoreStage};
 
 #[derive(Debug)]
 pub(super) struct Lab {
     pub gpu: Gpu,
+    /// The operation by itself, on the same device.
+    pub softmax: Softmax,
     pub options: PlanOptions,
     pub seed: u64,
     pub quick: bool,

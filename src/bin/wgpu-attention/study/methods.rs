@@ -1,7 +1,7 @@
 //! The ways to make attention flatter or sharper, each as the library has it.
 
 use super::split::Head;
-use wgpu_attention::{LengthScale, Normalizer, Problem, SigmoidBias, Sink, Temperature};
+use wgpu_attention::{LengthScale, Normalizer, Problem, QkNorm, Scale, SigmoidBias, Sink, Temperature};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Method {
@@ -13,6 +13,8 @@ pub(super) enum Method {
     Ssmax(f32),
     LogN(u32),
     Sigmoid,
+    /// Cosines of q and k, times this.
+    Cosine(f32),
 }
 
 impl Method {
@@ -26,6 +28,7 @@ impl Method {
             Method::Ssmax(s) => format!("SSMax, s = {s}"),
             Method::LogN(train) => format!("log-n, trained at {train}"),
             Method::Sigmoid => "sigmoid".into(),
+            Method::Cosine(scale) => format!("QK-norm, scale {scale}"),
         }
     }
 
@@ -40,6 +43,7 @@ impl Method {
             Method::Ssmax(_) => "softmax(a ln n · s), a here s",
             Method::LogN(_) => "softmax(max(1, ln n / ln n_train) · s)",
             Method::Sigmoid => "1 / (1 + exp(ln n − s_j))",
+            Method::Cosine(_) => "softmax(scale · q·k / (‖q‖ ‖k‖))",
         }
     }
 
@@ -53,6 +57,7 @@ impl Method {
             Method::Ssmax(_) => "Nakanishi 2025",
             Method::LogN(_) => "Chiang and Cholak 2022",
             Method::Sigmoid => "Ramapuram et al. 2024",
+            Method::Cosine(_) => "Henry et al. 2020",
         }
     }
 
@@ -73,6 +78,7 @@ impl Method {
                 problem.length_scale(LengthScale::Ssmax)
             }
             Method::LogN(train_len) => problem.length_scale(LengthScale::LogTrainLen { train_len }),
+            Method::Cosine(scale) => problem.qk_norm(QkNorm::l2()).scale(Scale::Value(scale)),
             Method::Sigmoid => problem.normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible }),
         };
         head

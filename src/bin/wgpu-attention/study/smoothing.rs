@@ -13,7 +13,7 @@ use serde::Serialize;
 use wgpu_attention::{Problem, ScoreStage, Shape, Stats};
 
 /// On the real head.
-const ON_A_HEAD: [Method; 10] = [
+const ON_A_HEAD: [Method; 11] = [
     Method::Softmax,
     Method::Temperature(0.5),
     Method::Temperature(2.0),
@@ -23,16 +23,18 @@ const ON_A_HEAD: [Method; 10] = [
     Method::Sink(2.0),
     Method::Ssmax(0.43),
     Method::LogN(32),
+    Method::Cosine(10.0),
     Method::Sigmoid,
 ];
 /// As the context grows.
-const IN_GROWTH: [Method; 7] = [
+const IN_GROWTH: [Method; 8] = [
     Method::Softmax,
     Method::Softcap(5.0),
     Method::OffByOne,
     Method::Sink(8.0),
     Method::Ssmax(0.43),
     Method::LogN(512),
+    Method::Cosine(10.0),
     Method::Sigmoid,
 ];
 /// Queries of the growing context, each with a key of its own that is meant for it.

@@ -9,7 +9,8 @@ use crate::fail::{Fail, Result};
 use crate::plot::{Axis, Line, Plot, number};
 use serde::Serialize;
 use wgpu_attention::reference::{self, Bounded};
-use wgpu_attention::{Inputs, Problem, Scale, ScoreStage, Shape, Temperature};
+use wgpu_attention::softmax::{self, RowLayout, RowTemperature};
+use wgpu_attention::{Problem, Scale, ScoreStage, Shape, Temperature};
 
 /// From hot to cold in equal ratios: 10^(-2 + 4 n / steps).
 fn grid(quick: bool) -> Vec<f32> {
@@ -65,7 +66,7 @@ struct Point {
 struct LogitCurve {
     text: String,
     tokens: usize,
-    /// How many parts the device took the row in.
+    /// Into how many parts attention cut the row.
     parts: u32,
     points: Vec<LogitPoint>,
     /// The best tokens as they read.
@@ -166,48 +167,42 @@ fn count_and_moments(scores: &[f32]) -> [f64; 3] {
     [n, moment(2), moment(3)]
 }
 
-/// A row of logits as attention over one-number keys: q = 1, the logits are the keys, and one query for each temperature.
+/// A row of logits at all temperatures: by the softmax operation, which divides by them, and by attention to one-number keys, in which q
+/// is the other name of the knob.
 fn logit_curve(lab: &Lab, logits: &Logits, temperatures: &[f32]) -> Result<LogitCurve> {
+    const TOP: usize = 4;
     // A softmax does not change when all logits move alike, and less the largest they leave f32 the most digits.
     let largest = logits.values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let x: Vec<f32> = logits.values.iter().map(|x| x - largest).collect();
-    let shape = Shape {
-        batch: 1,
-        q_heads: 1,
-        kv_heads: 1,
-        seq_q: temperatures.len() as u32,
-        seq_k: x.len() as u32,
-        head_dim_qk: 1,
-        head_dim_v: 1,
-    };
-    let problem = Problem::new(shape).scale(Scale::Value(1.0));
-    let per_row = problem.clone().temperature(Temperature::PerRow);
-    let ones = vec![1.0; temperatures.len()];
-    let one = Head { temperature: Some(temperatures), ..Head::new(per_row.clone(), [&ones, &x, &x]) };
-    let one = split::run(lab, &one)?;
-    // The other name of the knob: a factor on q.
+    let (rows, len) = (temperatures.len() as u32, x.len() as u32);
+    // Every row reads the same logits.
+    let again = RowLayout { offset: 0, outer: 0, inner: 0, step: 1 };
+    let problem = softmax::Problem::new(rows, len);
+    let packed = problem.out_layout;
+    let problem = problem.layouts(again, packed).temperature(RowTemperature::PerRow).with_entropy();
+    let inputs = softmax::Inputs::new(&x).temperature(temperatures);
+    let result = lab.softmax.run_blocking(&lab.gpu.queue, &problem, &inputs)?;
+    let truth = softmax::truth(&problem, &inputs)?.entropy;
+
     let factors: Vec<f32> = temperatures.iter().map(|t| 1.0 / t).collect();
-    let other = split::run(lab, &Head::new(problem, [&factors, &x, &x]))?;
-    let truth = reference::truth(&per_row, &Inputs::new(&ones, &x, &x).temperature(temperatures))?.entropy;
-    const TOP: usize = 4;
-    let rows = one.rows.iter().zip(&other.rows).zip(truth);
-    let points = temperatures.iter().zip(rows).map(|(&t, ((row, by_scale), truth))| {
-        let temperature = f64::from(t);
-        let probability =
-            logits.top.iter().take(TOP).map(|&(n, _)| (f64::from(x[n]) / temperature - row.lse).exp());
-        LogitPoint {
-            temperature,
-            entropy: row.entropy,
-            entropy_by_scale: by_scale.entropy,
-            truth: truth.value,
-            bound: truth.bound,
-            probability: probability.collect(),
-        }
+    let shape = Shape { seq_q: rows, seq_k: len, ..Shape::self_attention(1, 1, 1, 1) };
+    let one_number = Head::new(Problem::new(shape).scale(Scale::Value(1.0)), [&factors, &x, &x]);
+    let by_scale = split::run(lab, &one_number)?;
+
+    let entropies = result.entropy.iter().flatten().zip(&by_scale.rows).zip(truth);
+    let rows = temperatures.iter().zip(entropies).zip(result.out.chunks(x.len()));
+    let points = rows.map(|((&temperature, ((&entropy, by_scale), truth)), p)| LogitPoint {
+        temperature: temperature.into(),
+        entropy: entropy.into(),
+        entropy_by_scale: by_scale.entropy,
+        truth: truth.value,
+        bound: truth.bound,
+        probability: logits.top.iter().take(TOP).map(|&(n, _)| p[n].into()).collect(),
     });
     Ok(LogitCurve {
         text: logits.text.clone(),
         tokens: x.len(),
-        parts: one.parts,
+        parts: by_scale.parts,
         points: points.collect(),
         top: logits.top.iter().take(TOP).map(|(_, token)| token.clone()).collect(),
     })
@@ -305,7 +300,9 @@ impl Temperatures {
             .plots(std::iter::once(entropy).chain(tokens))
             .table(
                 format!(
-                    "The same softmax, by the same kernel (a head with one-number keys), each row of logits in {} parts.",
+                    "By temperature: the softmax operation, which divides by it. By scale: attention to {} keys of one number, with 1 / \
+                     temperature as q (the keys in {} parts).",
+                    self.logits.first().map_or(0, |c| c.tokens),
                     self.logits.first().map_or(1, |c| c.parts)
                 ),
                 ["text", "temperature", "entropy, nats", "by scale", "float64", "best token", "its probability"],

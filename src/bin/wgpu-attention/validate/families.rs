@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "all",
     "no score option",
     "grouped heads",
@@ -38,6 +38,7 @@ const NAMES: [&str; 26] = [
     "window",
     "window, first keys kept",
     "offset per batch",
+    "packed",
     "q_len",
     "kv_len",
     "mask",
@@ -67,6 +68,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("qk norm", p.qk_norm.is_some()),
         ("causal", p.causal),
         ("window", p.window.is_some()),
+        ("packed", p.packed_q.is_some() || p.packed_k.is_some()),
         ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),

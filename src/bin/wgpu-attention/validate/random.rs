@@ -83,7 +83,15 @@ pub(super) fn problem(seed: u64) -> Problem {
         head_dim_qk,
         head_dim_v,
     };
+    // One of the packed sequences is as long as the longest, the others have any length up to it.
+    let total = |longest: u32, options: &mut Rng, sizes: &mut Rng| {
+        options
+            .chance(0.15)
+            .then(|| longest + (1..shape.batch).map(|_| sizes.range(0, longest.into()) as u32).sum::<u32>())
+    };
+    let totals = [total(shape.seq_q, &mut options, &mut sizes), total(shape.seq_k, &mut options, &mut sizes)];
     let mut problem = Problem::new(shape).layout(options.pick([Layout::Bhsd, Layout::Bhsd, Layout::Bshd]));
+    [problem.packed_q, problem.packed_k] = totals;
     problem.scale = sizes.pick([
         Scale::RsqrtHeadDim,
         Scale::RsqrtHeadDim,
@@ -182,8 +190,10 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     let elements = |tensor| problem.view(tensor).map(|view| view.extent() as usize);
     let main = [elements(Tensor::Q)?, elements(Tensor::K)?, elements(Tensor::V)?].map(|n| rng.normals(n));
     let mut work = Work::new(problem.clone(), main);
-    let (batches, heads, rows) = (0..s.batch, s.q_heads as usize, s.rows() as usize);
+    let (batches, heads, rows) = (0..s.batch, s.q_heads as usize, problem.rows() as usize);
     let (sq, sk) = (i64::from(s.seq_q), i64::from(s.seq_k));
+    work.cu_seqlens_q = problem.packed_q.map(|total| starts(&mut rng, total, s.batch, s.seq_q));
+    work.cu_seqlens_k = problem.packed_k.map(|total| starts(&mut rng, total, s.batch, s.seq_k));
     let mut lengths = |seq| batches.clone().map(|_| rng.range(0, seq) as u32).collect::<Vec<_>>();
     work.q_len = problem.q_len.then(|| lengths(sq));
     work.kv_len = problem.kv_len.then(|| lengths(sk));
@@ -193,7 +203,10 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
         (Tensor::V, &mut work.v, &work.kv_len),
     ] {
         let view = problem.view(tensor)?;
-        let [_, heads, seq, dims] = view.sizes();
+        let [sequences, heads, seq, dims] = view.sizes();
+        if sequences != s.batch || problem.packed_q.is_some() || problem.packed_k.is_some() {
+            continue;
+        }
         for (b, &len) in (0..).zip(lens.iter().flatten()) {
             for (h, j, d) in
                 (0..heads).flat_map(|h| (len..seq).flat_map(move |j| (0..dims).map(move |d| (h, j, d))))
@@ -238,6 +251,19 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
         });
     }
     Ok(work)
+}
+
+/// Starts of packed sequences of lengths as they come, which add up. The first is the longest.
+fn starts(rng: &mut Rng, total: u32, batch: u32, longest: u32) -> Vec<u32> {
+    let (mut starts, mut last) = (vec![0], 0);
+    for others in (0..batch).rev() {
+        let left = total - last;
+        let most = left.min(longest);
+        let least = if last == 0 { most } else { left.saturating_sub(others * longest) };
+        last += rng.range(least.into(), most.into()) as u32;
+        starts.push(last);
+    }
+    starts
 }
 
 #[cfg(test)]

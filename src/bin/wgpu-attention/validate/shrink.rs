@@ -27,7 +27,7 @@ pub(super) fn shrink(problem: &Problem, mut fails: impl FnMut(&Problem) -> bool)
 
 /// Each with one option less or one size halved.
 fn candidates(problem: &Problem) -> Vec<Problem> {
-    let options: [fn(&mut Problem); 20] = [
+    let options: [fn(&mut Problem); 21] = [
         |p| p.mask = None,
         |p| p.bias = None,
         |p| p.softcap = None,
@@ -40,6 +40,7 @@ fn candidates(problem: &Problem) -> Vec<Problem> {
         |p| p.qk_norm = None,
         |p| p.window = None,
         |p| p.causal = false,
+        |p| (p.packed_q, p.packed_k) = (None, None),
         |p| p.q_len = false,
         |p| p.kv_len = false,
         |p| p.alignment = Alignment::default(),
@@ -82,6 +83,11 @@ fn resized(problem: &Problem, change: fn(&mut Shape)) -> Problem {
         }
         Broadcast(dense)
     };
+    // No more rows than the sequences can have.
+    let s = smaller.shape;
+    let fit = |total: u32, longest: u32| total.min(s.batch.saturating_mul(longest));
+    smaller.packed_q = smaller.packed_q.map(|total| fit(total, s.seq_q));
+    smaller.packed_k = smaller.packed_k.map(|total| fit(total, s.seq_k));
     smaller.bias = smaller.bias.map(|(dtype, sizes)| (dtype, follow(sizes)));
     smaller.mask = smaller.mask.map(|(format, sizes)| (format, follow(sizes)));
     smaller

@@ -20,7 +20,7 @@
 //! // A loss of which out has the gradient x: how do q, k, v and the temperature of each head change it?
 //! let lse = result.lse.unwrap_or_default();
 //! let problem = backward::Problem::new(forward).with_temperature();
-//! let given = backward::Inputs::new(inputs, &result.out, &lse, &x);
+//! let given = backward::Inputs::new(inputs, &lse, &x);
 //! let gradients = Backward::new(&gpu.device).run_blocking(&gpu.queue, &problem, &given)?;
 //! assert_eq!(gradients.dtemperature.as_ref().map(Vec::len), Some(2));
 //! assert!(backward::truth(&problem, &given)?.compare(&gradients).passes());
@@ -126,12 +126,12 @@ pub struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// What every call has: q, k and v; out and lse as the forward pass left them (lse alone, f32, (batch, q_heads, seq_q): with no
+    /// What every call has: q, k and v; lse as the forward pass left it (it alone, f32, (batch, q_heads, seq_q): with no
     /// other statistic it is the whole stats buffer, else [`Plan::stats_range`](crate::Plan::stats_range) says where it is); dout, f32 in
     /// the layout of out; and dq, dk and dv, f32, which are written.
     pub fn new(
         [q, k, v]: [BufferRef<'a>; 3],
-        [out, lse, dout]: [BufferRef<'a>; 3],
+        [lse, dout]: [BufferRef<'a>; 2],
         [dq, dk, dv]: [BufferRef<'a>; 3],
     ) -> Self {
         let mut buffers = Buffers { roles: [None; Caller::COUNT] };
@@ -139,7 +139,6 @@ impl<'a> Buffers<'a> {
             (Caller::Q, q),
             (Caller::K, k),
             (Caller::V, v),
-            (Caller::Out, out),
             (Caller::Lse, lse),
             (Caller::Dout, dout),
             (Caller::Dq, dq),

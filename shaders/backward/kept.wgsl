@@ -1,7 +1,7 @@
 // What the passes of the gradient keep, in one binding so that each of them has at most eight: a copy of the tables, and three numbers
 // for each row,
 //   lse    in natural units, 0 for a row that sees no key
-//   d      dout . out, less the gradient of lse where there is one
+//   d      dout . out, less the gradient of lse where there is one (see row_sums.wgsl)
 //   t      what the row adds to the gradient of the temperature
 
 const KEPT_LSE = 0u;

@@ -4,20 +4,6 @@
 
 @group(0) @binding(12) var<storage, read_write> result: array<f32>;
 
-var<workgroup> partial: array<f32, THREADS>;
-
-fn sum_of_threads(lane: u32, own: f32) -> f32 {
-    partial[lane] = own;
-    workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-        if (lane < half) {
-            partial[lane] += partial[lane + half];
-        }
-        workgroupBarrier();
-    }
-    return partial[0];
-}
-
 @compute @workgroup_size(THREADS)
 fn temperature_sums(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let number = item_number(group);
@@ -48,13 +34,11 @@ fn sink_sums(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         return;
     }
     let width = params.seq_q;
-    let sink = clamp(table_f32(params.sinks + h), -MAX_BIAS, MAX_BIAS);
     var sum = 0.0;
     for (var n = lane; n < params.batches * width; n += THREADS) {
         let row = (n / width * params.q_heads + h) * width + n % width;
         if (n % width < sequence(n / width).rows) {
-            let p = exp2(max((sink - kept_f32(row, KEPT_LSE)) * LOG2_E, FLOOR));
-            sum -= p * kept_f32(row, KEPT_D);
+            sum -= sink_weight(h, row) * kept_f32(row, KEPT_D);
         }
     }
     let total = sum_of_threads(lane, sum);

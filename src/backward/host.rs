@@ -12,8 +12,6 @@ use crate::tensor::Tensor;
 pub struct Inputs<'a> {
     /// Those of the forward pass.
     pub forward: crate::Inputs<'a>,
-    /// The forward result, in `out_layout`.
-    pub out: &'a [f32],
     /// (batch, q_heads, seq_q): lse as the forward pass gives it.
     pub lse: &'a [f32],
     /// The gradient of out, in `out_layout`.
@@ -24,8 +22,8 @@ pub struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// Without a gradient of lse.
-    pub fn new(forward: crate::Inputs<'a>, out: &'a [f32], lse: &'a [f32], dout: &'a [f32]) -> Self {
-        Inputs { forward, out, lse, dout, dlse: None }
+    pub fn new(forward: crate::Inputs<'a>, lse: &'a [f32], dout: &'a [f32]) -> Self {
+        Inputs { forward, lse, dout, dlse: None }
     }
 
     /// With a gradient of lse.
@@ -42,9 +40,7 @@ impl<'a> Inputs<'a> {
         problem.check()?;
         self.forward.check(&problem.forward)?;
         let (extent, rows) = (problem.forward.view(Tensor::Out)?.extent(), problem.forward.shape.rows());
-        for (field, slice, expected) in
-            [("out", self.out, extent), ("dout", self.dout, extent), ("lse", self.lse, rows)]
-        {
+        for (field, slice, expected) in [("dout", self.dout, extent), ("lse", self.lse, rows)] {
             let got = slice.len() as u64;
             if got < expected {
                 return Err(Error::Length { field, got, expected });
@@ -98,11 +94,10 @@ impl Backward {
         let (forward, given) = (&problem.forward, &inputs.forward);
         let engine = &self.engine;
         let prepared = self.prepare(plan).await?;
-        let [q_type, k_type, v_type, out_type] = forward.dtypes;
+        let [q_type, k_type, v_type, _] = forward.dtypes;
         let q = engine.upload("q", &q_type.encode(given.q)).await?;
         let k = engine.upload("k", &k_type.encode(given.k)).await?;
         let v = engine.upload("v", &v_type.encode(given.v)).await?;
-        let out = engine.upload("out", &out_type.encode(inputs.out)).await?;
         let lse = engine.upload("lse", inputs.lse).await?;
         let dout = engine.upload("dout", inputs.dout).await?;
         let mut results = Vec::new();
@@ -118,7 +113,7 @@ impl Backward {
         let at = |n: usize| BufferRef::from(&results[n].0);
         let mut buffers = Buffers::new(
             [(&q).into(), (&k).into(), (&v).into()],
-            [(&out).into(), (&lse).into(), (&dout).into()],
+            [(&lse).into(), (&dout).into()],
             [at(0), at(1), at(2)],
         );
         let dlse = engine.upload("dlse", inputs.dlse.unwrap_or_default()).await?;

@@ -20,7 +20,6 @@ pub(crate) enum Caller {
     Q,
     K,
     V,
-    Out,
     Lse,
     Dout,
     Dlse,
@@ -36,12 +35,11 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    pub(crate) const COUNT: usize = 16;
+    pub(crate) const COUNT: usize = 15;
     pub(crate) const ALL: [Caller; Caller::COUNT] = [
         Caller::Q,
         Caller::K,
         Caller::V,
-        Caller::Out,
         Caller::Lse,
         Caller::Dout,
         Caller::Dlse,
@@ -61,7 +59,6 @@ impl Caller {
             Caller::Q => "q",
             Caller::K => "k",
             Caller::V => "v",
-            Caller::Out => "out",
             Caller::Lse => "lse",
             Caller::Dout => "dout",
             Caller::Dlse => "dlse",
@@ -177,7 +174,14 @@ impl Plan {
         let seen = n(s.group()) * n(s.seq_q);
         let work = |pass, items, share, operations, rounds| Work { pass, items, share, operations, rounds };
         let mut all = vec![
-            work(Pass::Prepare, rows.max(self.tables.bytes() / 4), threads, 8 * v4, v4 + 1),
+            work(Pass::Prepare, rows.max(self.tables.bytes() / 4), threads, 8, 0),
+            work(
+                Pass::RowSums,
+                rows,
+                1,
+                operations(n(s.seq_k), qk4 + v4),
+                n(s.seq_k).div_ceil(threads) * pair + 10,
+            ),
             work(Pass::Dq, rows, 1, operations(n(s.seq_k), 2 * qk4 + v4), tiles(s.seq_k, qk4)),
             work(Pass::Dk, keys, 1, operations(seen, 2 * qk4 + v4), n(s.group()) * tiles(s.seq_q, qk4) + 1),
             work(Pass::Dv, keys, 1, operations(seen, qk4 + v4), n(s.group()) * tiles(s.seq_q, v4) + 1),
@@ -338,7 +342,7 @@ impl Plan {
         for caller in Caller::ALL {
             limited(caller.field(), BINDING, self.bytes(caller), binding, WHOLE)?;
         }
-        for (tensor, dtype) in Tensor::MAIN.into_iter().zip(self.problem.forward.dtypes) {
+        for (tensor, dtype) in Tensor::MAIN.into_iter().zip(self.problem.forward.dtypes).take(3) {
             let elements = self.bytes(Caller::ALL[tensor as usize]) / 4 * u64::from(32 / dtype.bits());
             limited(tensor.name(), "elements of a binding", elements, u32::MAX.into(), WHOLE)?;
         }
@@ -443,7 +447,6 @@ impl Plan {
             Caller::Q => tensor(Tensor::Q),
             Caller::K => tensor(Tensor::K),
             Caller::V => tensor(Tensor::V),
-            Caller::Out => tensor(Tensor::Out),
             Caller::Dout => forward.view(Tensor::Out).map_or(0, |view| view.extent().saturating_mul(4)),
             Caller::Lse | Caller::Dlse => 4 * forward.shape.rows(),
             Caller::Bias => tensor(Tensor::Bias),

@@ -35,6 +35,7 @@ const _: () = assert!(size_of::<Params>().is_multiple_of(16));
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Pass {
     Prepare,
+    RowSums,
     Dq,
     Dk,
     Dv,
@@ -68,12 +69,12 @@ impl fmt::Display for Variant {
 impl Variant {
     /// Whether a pass makes scores, and so reads what belongs to them.
     fn makes_scores(&self) -> bool {
-        matches!(self.pass, Pass::Dq | Pass::Dk | Pass::Dv | Pass::Dbias)
+        matches!(self.pass, Pass::RowSums | Pass::Dq | Pass::Dk | Pass::Dv | Pass::Dbias)
     }
 
     /// Whether it writes to what is kept; the others only read it, so that it is uniform to them.
     fn keeps(&self) -> bool {
-        matches!(self.pass, Pass::Prepare | Pass::TemperatureRows)
+        matches!(self.pass, Pass::Prepare | Pass::RowSums | Pass::TemperatureRows)
     }
 
     /// The tensors that it reads or writes, as text.
@@ -93,20 +94,21 @@ impl Variant {
             text
         };
         match self.pass {
-            Pass::Prepare => input(Tensor::Out, v) + &dout(),
             Pass::Dq | Pass::Dk => inputs(true) + &grad(qk),
             Pass::Dv => inputs(false) + &grad(v),
-            Pass::Dbias => inputs(true),
+            Pass::RowSums | Pass::Dbias => inputs(true),
             Pass::TemperatureRows => {
                 input(Tensor::Q, qk) + &tensor::read("grad", GRAD, self.grad, DType::F32, qk)
             }
-            Pass::TemperatureSums | Pass::SinkSums => String::new(),
+            Pass::Prepare | Pass::TemperatureSums | Pass::SinkSums => String::new(),
         }
     }
 
     fn modules(&self) -> Vec<&'static str> {
         let weight = include_str!("../../shaders/backward/weight.wgsl");
         let score = include_str!("../../shaders/backward/score.wgsl");
+        let sum_of_threads = include_str!("../../shaders/backward/sum_of_threads.wgsl");
+        let sink = include_str!("../../shaders/backward/sink.wgsl");
         let rows = include_str!("../../shaders/backward/rows_of_key.wgsl");
         match self.pass {
             Pass::Prepare => vec![
@@ -122,6 +124,15 @@ impl Variant {
                 },
                 include_str!("../../shaders/backward/prepare.wgsl"),
             ],
+            Pass::RowSums => {
+                vec![
+                    weight,
+                    score,
+                    sink,
+                    sum_of_threads,
+                    include_str!("../../shaders/backward/row_sums.wgsl"),
+                ]
+            }
             Pass::Dq => vec![weight, score, include_str!("../../shaders/backward/dq.wgsl")],
             Pass::Dk => vec![weight, score, rows, include_str!("../../shaders/backward/dk.wgsl")],
             Pass::Dv => vec![weight, rows, include_str!("../../shaders/backward/dv.wgsl")],
@@ -135,7 +146,7 @@ impl Variant {
                 },
             ],
             Pass::TemperatureSums | Pass::SinkSums => {
-                vec![include_str!("../../shaders/backward/sums.wgsl")]
+                vec![sink, sum_of_threads, include_str!("../../shaders/backward/sums.wgsl")]
             }
         }
     }
@@ -179,6 +190,7 @@ impl Shader for Variant {
     fn entry_point(&self) -> &'static str {
         match self.pass {
             Pass::Prepare => "prepare",
+            Pass::RowSums => "row_sums",
             Pass::Dq => "dq",
             Pass::Dk => "dk",
             Pass::Dv => "dv",
@@ -196,7 +208,7 @@ impl Shader for Variant {
         let mut slots = Vec::new();
         match self.pass {
             Pass::Prepare => {
-                slots.extend([read(4, Caller::Out), read(DOUT, Caller::Dout), read(13, Caller::Lse)]);
+                slots.push(read(13, Caller::Lse));
                 if self.dlse {
                     slots.push(read(14, Caller::Dlse));
                 }
@@ -204,7 +216,7 @@ impl Shader for Variant {
                     slots.push(read(15, Caller::Tables));
                 }
             }
-            Pass::Dq | Pass::Dk | Pass::Dv | Pass::Dbias => {
+            Pass::RowSums | Pass::Dq | Pass::Dk | Pass::Dv | Pass::Dbias => {
                 slots.extend([read(1, Caller::Q), read(2, Caller::K), read(DOUT, Caller::Dout)]);
                 if self.pass != Pass::Dv {
                     slots.push(read(3, Caller::V));
@@ -231,7 +243,7 @@ impl Shader for Variant {
             Pass::TemperatureRows => per_row.then(|| written(RESULT, Caller::Dtemperature)),
             Pass::TemperatureSums => Some(written(RESULT, Caller::Dtemperature)),
             Pass::SinkSums => Some(written(RESULT, Caller::Dsinks)),
-            Pass::Prepare => None,
+            Pass::Prepare | Pass::RowSums => None,
         });
         slots
     }

@@ -167,7 +167,7 @@ impl Case {
             return Ok(Gradients::default());
         };
         let lse = forward.lse.as_deref().unwrap_or_default();
-        let inputs = backward::Inputs::new(inputs, &forward.out, lse, work.dout());
+        let inputs = backward::Inputs::new(inputs, lse, work.dout());
         Backward::new(attention.device()).run(queue, work.problem(), &inputs).await
     }
 

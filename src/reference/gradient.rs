@@ -1,16 +1,16 @@
 //! Gradients in float64, by their formulas, sharing nothing with the shaders.
 //!
-//! With `p = exp(s - lse)`, `D = dout . out - dlse` and `dp = dout . v`, `ds = p (dp - D)` is the gradient of a score as the softmax sees it, and
+//! With `p = exp(s - lse)`, `dp = dout . v` and `D = sum p dp - dlse` (which is `dout . out - dlse`), `ds = p (dp - D)` is the gradient of a score as the softmax sees it, and
 //! `dz = ds (1 - tanh^2)` that of one before the soft cap. All else are sums of these: see docs/backward.md.
 //!
 //! # Error bounds
 //!
-//! out and lse are taken to be within the bounds of [`reference::truth`](crate::reference::truth), as those of a forward pass are. With
+//! lse is taken to be within the bounds of [`reference::truth`](crate::reference::truth), as that of a forward pass is. With
 //! `eps = 2^-24`, `g(n)` as there and `x = |s - lse| log2(e)`,
 //!
 //! ```text
 //! p    relative   e = error of s + error of lse + 3 eps (|s| + |lse|) + 2 eps (3 + 2 x) + 3 eps x
-//! dp   absolute   eps g(Dv + 8) sum |dout v|;  D the same with out, and sum |dout| (error of out)
+//! dp   absolute   eps g(Dv + 8) sum |dout v|;  D as a sum of products of both
 //! ds   absolute   |ds| (e^e - 1) + p (errors of dp and D) + 4 eps |ds|
 //! dz   as ds, and relative  2 (error of z) / cap + 2 eps (3 + 6 |z / cap|) + 8 eps  of 1 - tanh^2
 //! ```
@@ -110,7 +110,7 @@ struct Pair {
     z: f64,
 }
 
-/// Computes the gradients of a problem in float64. `out` and `lse` of the inputs do not matter: they are computed here.
+/// Computes the gradients of a problem in float64. `lse` of the inputs does not matter: it is computed here.
 ///
 /// # Errors
 /// What [`Inputs::check`] finds.
@@ -169,8 +169,8 @@ impl<'a> Gradient<'a> {
         let finish = |sums: Vec<Sum>, n: f64| sums.into_iter().map(|sum| sum.finish(n)).collect();
         self.truth.dk = finish(self.dk, of_key);
         self.truth.dv = finish(self.dv, of_key);
-        self.truth.dbias = finish(self.dbias, all * f64::from(s.seq_k));
         let finish_rows = |sums: Vec<Sum>| sums.into_iter().map(|sum| sum.finish_rows(all)).collect();
+        self.truth.dbias = finish_rows(self.dbias);
         self.truth.dsinks = finish_rows(self.dsinks);
         self.truth.dtemperature = finish_rows(self.dtemperature);
         self.truth
@@ -199,8 +199,7 @@ impl<'a> Gradient<'a> {
         if lse.value == f64::NEG_INFINITY {
             return Ok(());
         }
-        let d = self.d(row, number)?;
-        let pairs = self.pairs(row, lse, d)?;
+        let (pairs, d) = self.pairs(row, number, lse)?;
         let factor = self.cpu.row_factor(row);
         let factor = Off { value: factor.value, error: factor.bound + 4.0 * EPS * factor.value.abs() };
         let kv = h / s.group();
@@ -264,22 +263,8 @@ impl<'a> Gradient<'a> {
         Ok(())
     }
 
-    /// dout . out - dlse of a row.
-    fn d(&self, [b, h, i]: [u32; 3], number: usize) -> Result<Off> {
-        let s = &self.problem.forward.shape;
-        let out = self.problem.forward.view(Tensor::Out)?;
-        let mut sum = Sum::default();
-        for n in 0..s.head_dim_v {
-            let dout = self.input(Tensor::Out, [b, h, i, n])?;
-            let o = self.forward.out[out.index([b, h, i, n]) as usize];
-            sum.add(dout * o.value, dout.abs() * o.bound);
-        }
-        let Bounded { value, bound } = sum.finish(f64::from(s.head_dim_v));
-        let dlse = self.inputs.dlse.map_or(0.0, |dlse| f64::from(dlse[number]));
-        Ok(Off { value: value - dlse, error: bound + EPS * (value - dlse).abs() })
-    }
-
-    fn pairs(&self, row: [u32; 3], lse: Bounded, d: Off) -> Result<Vec<Pair>> {
+    /// The pairs that a row sees, and its D.
+    fn pairs(&self, row: [u32; 3], number: usize, lse: Bounded) -> Result<(Vec<Pair>, Off)> {
         let [b, h, i] = row;
         let forward = &self.problem.forward;
         let s = &forward.shape;
@@ -287,36 +272,50 @@ impl<'a> Gradient<'a> {
         let scores = self.cpu.scores(&q, &k, row);
         let raw = self.cpu.scores_at(ScoreStage::Raw, &q, &k, row);
         let mut pairs = Vec::new();
+        let mut d = Sum::default();
         for (j, (score, raw)) in (0..).zip(scores.into_iter().zip(raw)) {
-            let Some(score) = score else { continue };
+            let (Some(score), Some(raw)) = (score, raw) else { continue };
             let p = (score.score - lse.value).exp();
             let p = Off { value: p, error: p * weight_error(score.score, score.error, lse) + TINY };
             let mut dp = Sum::default();
             for n in 0..s.head_dim_v {
-                let term = self.input(Tensor::Out, [b, h, i, n])?
-                    * self.input(Tensor::V, [b, h / s.group(), j, n])?;
-                dp.add(term, 0.0);
+                let dout = self.input(Tensor::Out, [b, h, i, n])?;
+                dp.add(dout * self.input(Tensor::V, [b, h / s.group(), j, n])?, 0.0);
             }
-            let dp = dp.finish(f64::from(s.head_dim_v));
-            let rest = dp.value - d.value;
-            let ds = times(p, Off { value: rest, error: dp.bound + d.error + EPS * rest.abs() });
-            let ds = Off { value: ds.value, error: ds.error + 2.0 * EPS * ds.value.abs() };
-            let slope = match (forward.softcap, raw) {
-                (Some(cap), Some(raw)) => {
-                    let cap = f64::from(cap);
-                    let x = (raw.score / cap).abs();
-                    let e = (-2.0 * x).exp();
-                    let slope = 4.0 * e / ((1.0 + e) * (1.0 + e));
-                    let relative = 2.0 * raw.error / cap + 2.0 * EPS * (3.0 + 6.0 * x) + 8.0 * EPS;
-                    Off { value: slope, error: slope * (relative.exp() - 1.0) + TINY }
-                }
-                _ => Off { value: 1.0, error: 0.0 },
+            let Bounded { value, bound } = dp.finish(f64::from(s.head_dim_v));
+            let dp = Off { value, error: bound };
+            let share = times(p, dp);
+            d.add(share.value, share.error);
+            let slope = match forward.softcap {
+                Some(cap) => slope(raw.score, raw.error, f64::from(cap)),
+                None => Off { value: 1.0, error: 0.0 },
             };
-            let z = raw.map_or(0.0, |raw| raw.score);
-            pairs.push(Pair { j, p, ds, dz: times(ds, slope), z });
+            pairs.push((j, p, dp, slope, raw.score));
         }
-        Ok(pairs)
+        let n = pairs.len() as f64;
+        let Bounded { value, bound } = d.finish(n);
+        // Divided by the sum of the weights.
+        let weights = pairs.iter().map(|(_, p, ..)| p.error).sum::<f64>() + EPS * (growth(n + 8.0) + 8.0);
+        let bound =
+            bound + value.abs() * (weights + weight_error(self.cpu.sink(h).unwrap_or(lse.value), 0.0, lse));
+        let dlse = self.inputs.dlse.map_or(0.0, |dlse| f64::from(dlse[number]));
+        let d = Off { value: value - dlse, error: bound + EPS * (value - dlse).abs() };
+        let pair = |(j, p, dp, slope, z): (u32, Off, Off, Off, f64)| {
+            let rest = dp.value - d.value;
+            let ds = times(p, Off { value: rest, error: dp.error + d.error + EPS * rest.abs() });
+            Pair { j, p, ds, dz: times(ds, slope), z }
+        };
+        Ok((pairs.into_iter().map(pair).collect(), d))
     }
+}
+
+/// 1 - tanh^2 of a score that is off, over the cap.
+fn slope(score: f64, error: f64, cap: f64) -> Off {
+    let x = (score / cap).abs();
+    let e = (-2.0 * x).exp();
+    let value = 4.0 * e / ((1.0 + e) * (1.0 + e));
+    let relative = 2.0 * error / cap + 2.0 * EPS * (3.0 + 6.0 * x) + 8.0 * EPS;
+    Off { value, error: value * (relative.exp() - 1.0) + TINY }
 }
 
 /// A product in f32 of numbers that are off.

@@ -15,10 +15,26 @@ fn kv_head(h: u32) -> u32 {
     return (params.first_head + h) / params.group - params.first_head / params.group;
 }
 
+// Position of a row in a (batch, seq_q) array of the whole problem, or (total_q) of packed sequences.
+fn query_number(seq: Sequence, i: u32) -> u32 {
+    if (PACKED_Q) {
+        return seq.first_q + i;
+    }
+    return (params.first_batch + seq.b) * params.seq_q + params.first_row + i;
+}
+
+// Position of a key in a (batch, seq_k) array, or (total_k) of packed sequences.
+fn key_number(seq: Sequence, j: u32) -> u32 {
+    if (PACKED_K) {
+        return seq.first_k + j;
+    }
+    return (params.first_batch + seq.b) * params.seq_k + j;
+}
+
 // Position of a row in a (batch, q_heads, seq_q) array of the whole problem, or (q_heads, total_q) of packed sequences.
 fn row_number(seq: Sequence, h: u32, i: u32) -> u32 {
     if (PACKED_Q) {
-        return (params.first_head + h) * params.total_q + seq.first_q + i;
+        return (params.first_head + h) * params.total_q + query_number(seq, i);
     }
     return ((params.first_batch + seq.b) * params.q_heads + params.first_head + h) * params.seq_q
         + params.first_row + i;

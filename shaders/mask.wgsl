@@ -5,6 +5,7 @@
 //   min_distance <= j - p <= max_distance, or j < keep_first  (when POSITIONS)
 //   j <= p                                                   (when CAUSAL; then max_distance is at most 0)
 //   the dense mask says so                                   (when MASK, see dense_mask_*.wgsl)
+//   both are of one document                                 (when DOCUMENTS)
 //   the user's function says so                              (when MASK_MOD)
 
 // Distances that stand for "unbounded".
@@ -89,12 +90,27 @@ fn visible4(seq: Sequence, h: u32, i: u32, j: u32) -> vec4<bool> {
         }
         seen = seen & near;
     }
-    if (MASK && j < seq.keys) {
+    if (CONTENTS && j < seq.keys) {
+        seen = seen & allowed4(seq, h, i, j);
+    }
+    return seen;
+}
+
+// Whether what is known of each pair by itself lets rows i, i + 1, i + 2, i + 3 see key j, which is one of the sequence's.
+fn allowed4(seq: Sequence, h: u32, i: u32, j: u32) -> vec4<bool> {
+    var seen = vec4<bool>(true);
+    if (DOCUMENTS) {
+        let document = table_i32(params.documents_k + key_number(seq, j));
+        for (var r = 0u; r < 4u; r++) { // unroll
+            seen[r] = table_i32(params.documents_q + query_number(seq, min(i + r, seq.count - 1u))) == document;
+        }
+    }
+    if (MASK) {
         for (var r = 0u; r < 4u; r++) { // unroll
             seen[r] = seen[r] && mask_keeps(seq.b, h, min(i + r, params.rows - 1u), j);
         }
     }
-    if (MASK_MOD && j < seq.keys) {
+    if (MASK_MOD) {
         for (var r = 0u; r < 4u; r++) { // unroll
             seen[r] = seen[r] && user_mask_mod(params.first_batch + seq.b, params.first_head + h,
                 params.first_row + min(i + r, params.rows - 1u), j);

@@ -147,6 +147,8 @@ impl Case {
         header.causal_offset = (!default_or_tensor).then_some(problem.alignment);
         header.window = problem.window;
         header.normalizer = problem.normalizer;
+        header.adaptive_temperature = problem.adaptive_temperature;
+        header.top_k = problem.top_k;
         header.dropout = problem.dropout.zip(inputs.tables.dropout);
         header.softcap = problem.softcap.map(f64::from);
         header.qk_norm = problem.qk_norm.map(|norm| norm.gains(NormGains::None));
@@ -181,6 +183,15 @@ impl Case {
         }
         if problem.sink == Sink::Zero {
             put("sinks", Array::f32(&[size(s.q_heads)], &vec![0.0; size(s.q_heads)]));
+        }
+        for (name, of, numbers) in [
+            ("documents_q", Tensor::Q, inputs.tables.documents_q),
+            ("documents_k", Tensor::K, inputs.tables.documents_k),
+        ] {
+            let [batch, _, seq, _] = problem.view(of)?.sizes().map(size);
+            if let Some(numbers) = numbers {
+                put(name, Array::i32(&[batch, seq], numbers));
+            }
         }
         let (q_starts, k_starts) = (inputs.tables.cu_seqlens_q, inputs.tables.cu_seqlens_k);
         for (name, lens) in [

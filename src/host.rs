@@ -42,6 +42,12 @@ impl<'a> Inputs<'a> {
         self
     }
 
+    /// With the documents of queries, (batch, seq_q), and of keys, (batch, seq_k); of packed sequences (total_q) and (total_k).
+    pub fn documents(mut self, q: &'a [i32], k: &'a [i32]) -> Self {
+        (self.tables.documents_q, self.tables.documents_k) = (Some(q), Some(k));
+        self
+    }
+
     /// With valid query counts, (batch), each at most seq_q.
     pub fn q_len(mut self, q_len: &'a [u32]) -> Self {
         self.tables.q_len = Some(q_len);

@@ -182,6 +182,49 @@ pub enum NormalizerSource {
     Sigmoid,
     /// Sigmoid whose bias depends on how many keys a row sees.
     SigmoidVisible,
+    /// Sparsemax.
+    Sparsemax,
+    /// 1.5-entmax.
+    Entmax15,
+}
+
+/// What is looked for in passes over the keys before the last one. Each is a file `shaders/search_*.wgsl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Search {
+    /// Nothing: one pass.
+    None,
+    /// The entropy of each row, for an adaptive temperature.
+    Entropy,
+    /// The threshold of sparsemax or entmax.
+    Threshold,
+    /// Which keys are the k largest.
+    TopK,
+}
+
+impl Search {
+    /// Passes before the last one, at most, for a number of keys: the bounds that `shaders/search_*.wgsl` argue.
+    pub(crate) fn most_passes(self, seq_k: u32) -> u32 {
+        let bits = u32::BITS - seq_k.leading_zeros(); // log2 of seq_k, rounded up
+        match self {
+            Search::None => 0,
+            Search::Entropy => 1,
+            // The largest score; then the bracket goes from 1 to 2^-22 of the threshold, which is at least 1 / seq_k, by quarters.
+            // One more, because a quarter of what f32 cannot halve is rounded.
+            Search::Threshold => 1 + (22 + bits).div_ceil(2) + 1,
+            // Smallest and largest; 2^32 integers by fifths; key numbers by ninths, which are more than 3 bits.
+            Search::TopK => 1 + 15 + bits.div_ceil(3) + 1,
+        }
+    }
+
+    /// How many maxima and sums of a row a pass gathers.
+    pub(crate) fn gathered(self) -> [u32; 2] {
+        match self {
+            Search::None => [0, 0],
+            Search::Entropy => [1, 2],
+            Search::Threshold => [1, 8],
+            Search::TopK => [2, 8],
+        }
+    }
 }
 
 /// One compiled variant: equal keys have equal shaders. Lengths, strides, scales, caps, offsets and the sizes of windows are not in
@@ -220,6 +263,8 @@ pub struct PipelineKey {
     pub alibi: bool,
     /// What makes weights of scores.
     pub normalizer: NormalizerSource,
+    /// What is looked for before the last pass over the keys.
+    pub search: Search,
     /// A sink.
     pub sink: Sink,
     /// q and out are packed, with starts from a table.
@@ -228,6 +273,8 @@ pub struct PipelineKey {
     pub packed_k: bool,
     /// Dropout.
     pub dropout: bool,
+    /// Documents of queries and keys come from tables.
+    pub documents: bool,
     /// Valid queries come from a table.
     pub q_len: bool,
     /// Valid keys come from a table.
@@ -255,6 +302,7 @@ impl PipelineKey {
     pub fn has_tables(&self) -> bool {
         self.packed_q
             || self.packed_k
+            || self.documents
             || self.q_len
             || self.kv_len
             || self.offset == OffsetSource::PerBatch
@@ -298,9 +346,14 @@ impl fmt::Display for PipelineKey {
             (self.alibi, "alibi"),
             (self.normalizer == NormalizerSource::Sigmoid, "sigmoid"),
             (self.normalizer == NormalizerSource::SigmoidVisible, "sigmoid/visible"),
+            (self.normalizer == NormalizerSource::Sparsemax, "sparsemax"),
+            (self.normalizer == NormalizerSource::Entmax15, "entmax15"),
+            (self.search == Search::Entropy, "adaptive"),
+            (self.search == Search::TopK, "top_k"),
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
             (self.dropout, "dropout"),
+            (self.documents, "documents"),
             (self.q_len, "q_len"),
             (self.kv_len, "kv_len"),
             (self.temperature == TemperatureSource::PerHead, "temperature/head"),

@@ -31,6 +31,7 @@
 mod cost;
 #[cfg(feature = "user-code")]
 mod custom;
+mod made;
 mod roofs;
 mod samples;
 mod stopwatch;

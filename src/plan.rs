@@ -234,6 +234,7 @@ impl PipelineKey {
             offset: tables::offset_source(problem),
             packed_q: problem.packed_q.is_some(),
             packed_k: problem.packed_k.is_some(),
+            documents: problem.documents,
             q_len: problem.q_len,
             kv_len: problem.kv_len,
             mask: problem.mask.map(|m| m.0),
@@ -241,6 +242,7 @@ impl PipelineKey {
             bias: problem.bias.map(|b| b.0),
             alibi: problem.alibi,
             normalizer: tables::normalizer_source(problem.normalizer),
+            search: problem.search(),
             sink: problem.sink,
             qk_norm: problem.qk_norm.map(|norm| norm.kind),
             qk_gains: problem.qk_norm.map_or(NormGains::None, |norm| norm.gains),
@@ -266,6 +268,8 @@ pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
         LengthScale::Llama4 { coef, floor } => (coef, floor),
         _ => (0.0, 1),
     };
+    let adaptive = problem.adaptive_temperature.unwrap_or_default();
+    let [adapt_4, adapt_3, adapt_2, adapt_1, adapt_0] = adaptive.coefficients;
     Params {
         q_heads: problem.shape.q_heads,
         group: problem.shape.group(),
@@ -290,6 +294,8 @@ pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
         row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
         cu_seqlens_q: tables.start(Table::CuSeqlensQ),
         cu_seqlens_k: tables.start(Table::CuSeqlensK),
+        documents_q: tables.start(Table::DocumentsQ),
+        documents_k: tables.start(Table::DocumentsK),
         q_len: tables.start(Table::QLen),
         kv_len: tables.start(Table::KvLen),
         offsets: tables.start(Table::CausalOffset),
@@ -305,6 +311,14 @@ pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
         dropout: tables.start(Table::Dropout),
         dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
         dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
+        passes: problem.search().most_passes(problem.shape.seq_k),
+        top_k: problem.top_k.unwrap_or(0),
+        adapt_4,
+        adapt_3,
+        adapt_2,
+        adapt_1,
+        adapt_0,
+        adapt_above: adaptive.above,
         sigmoid_bias: problem.normalizer.constant_bias(problem.shape.seq_k) as f32,
         length_coef,
         length_floor,

@@ -3,13 +3,14 @@
 use crate::dropout::Dropout;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::kernel::Search;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
 use crate::normalizer::Normalizer;
 use crate::qk_norm::QkNorm;
 use crate::score::{Broadcast, Sink};
 use crate::shape::{MAX_SEQ, Shape, Stats};
-use crate::sharpness::{LengthScale, Scale, Temperature};
+use crate::sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
 
@@ -48,6 +49,8 @@ pub struct Problem {
     pub temperature: Temperature,
     /// A multiplier of the score that grows with the context.
     pub length_scale: LengthScale,
+    /// A multiplier of the score that follows from the entropy of a row.
+    pub adaptive_temperature: Option<AdaptiveTemperature>,
     /// q and k are normalised before their product.
     pub qk_norm: Option<QkNorm>,
     /// Storage of q, k, v and out, in this order.
@@ -70,6 +73,8 @@ pub struct Problem {
     /// True where a table gives each batch its own number of valid keys; keys at or beyond it are not
     /// visible and may hold anything.
     pub kv_len: bool,
+    /// True where tables give each query and each key the number of its document, and a row sees only keys of its own.
+    pub documents: bool,
     /// A dense mask: which pairs may attend. Its storage and its sizes.
     pub mask: Option<(MaskFormat, Broadcast)>,
     /// The c in `c tanh(score / c)`, before bias and masks: the largest magnitude that a score can have.
@@ -78,6 +83,8 @@ pub struct Problem {
     pub bias: Option<(DType, Broadcast)>,
     /// Subtracts `slope |position - j|`, with slopes from the table `alibi_slopes` (q_heads).
     pub alibi: bool,
+    /// How many keys a row attends to: those with the largest scores.
+    pub top_k: Option<u32>,
     /// What makes weights of scores. Default: the softmax.
     pub normalizer: Normalizer,
     /// A logit in the softmax's denominator that belongs to no key.
@@ -106,6 +113,7 @@ impl Problem {
             scale: Scale::default(),
             temperature: Temperature::default(),
             length_scale: LengthScale::None,
+            adaptive_temperature: None,
             qk_norm: None,
             dtypes: [DType::F32; 4],
             causal: false,
@@ -115,10 +123,12 @@ impl Problem {
             packed_k: None,
             q_len: false,
             kv_len: false,
+            documents: false,
             mask: None,
             softcap: None,
             bias: None,
             alibi: false,
+            top_k: None,
             normalizer: Normalizer::default(),
             sink: Sink::None,
             dropout: None,
@@ -227,6 +237,19 @@ impl Problem {
         self
     }
 
+    /// A sharper softmax for rows whose weights are spread out (arXiv 2410.01104). The keys are gone through twice.
+    pub fn adaptive_temperature(mut self, adaptive: AdaptiveTemperature) -> Self {
+        self.adaptive_temperature = Some(adaptive);
+        self
+    }
+
+    /// Top-k attention (arXiv 2106.06899): a row attends to the k keys with the largest scores, of equal ones to the first; k at
+    /// least 1. All others count as hidden, in lse and entropy too. The keys are gone through several times, at most 2^24 of them.
+    pub fn top_k(mut self, k: u32) -> Self {
+        self.top_k = Some(k);
+        self
+    }
+
     /// What makes weights of scores in place of the softmax.
     pub fn normalizer(mut self, normalizer: Normalizer) -> Self {
         self.normalizer = normalizer;
@@ -285,6 +308,15 @@ impl Problem {
     /// Valid keys per batch, from the table `kv_len`, (batch): keys from there on are hidden and may hold anything.
     pub fn with_kv_len(mut self) -> Self {
         self.kv_len = true;
+        self
+    }
+
+    /// Documents: a row sees only keys with its own number, from the tables `documents_q`, (batch, seq_q), and `documents_k`,
+    /// (batch, seq_k); of packed sequences (total_q) and (total_k). Any i32, equal or not (segment ids in JAX and cuDNN).
+    ///
+    /// They move no position, and [`LengthScale`]s do not count them.
+    pub fn with_documents(mut self) -> Self {
+        self.documents = true;
         self
     }
 
@@ -393,20 +425,93 @@ impl Problem {
         if let Some(dropout) = &self.dropout {
             dropout.check(&self.shape)?;
         }
-        if !self.normalizer.is_softmax() {
-            let option = "sigmoid attention";
-            let no_sum = "its weights are not divided by a sum";
-            for (asked, other, why) in [
-                (self.sink != Sink::None, "a sink", "a sink is a term of the sum by which a softmax divides"),
-                (self.stats.lse, "lse", no_sum),
-                (self.stats.entropy, "entropy", "its weights do not sum to 1, and are no distribution"),
-            ] {
-                if asked {
-                    return Err(Error::Incompatible { option, other, why });
-                }
+        if let Some(adaptive) = &self.adaptive_temperature {
+            adaptive.check()?;
+        }
+        if self.top_k == Some(0) {
+            return Err(Error::value("top_k", 0, "at least 1"));
+        }
+        if self.top_k.is_some() && self.shape.seq_k > 1 << 24 {
+            return Err(Error::value(
+                "seq_k",
+                self.shape.seq_k,
+                "at most 2^24 with top_k, which counts that far",
+            ));
+        }
+        let softmax_only = "it is defined for the weights of a softmax";
+        for (asked, option, other, why) in self.refused_by_normalizer().into_iter().chain([
+            (
+                self.sink != Sink::None && self.adaptive_temperature.is_some(),
+                "adaptive_temperature",
+                "a sink",
+                "it follows from the entropy of weights that sum to 1, and a sink has a share of them",
+            ),
+            (
+                self.top_k.is_some() && self.adaptive_temperature.is_some(),
+                "adaptive_temperature",
+                "top_k",
+                "it follows from the entropy over all keys, and those outside the k are not to count",
+            ),
+            (
+                !self.normalizer.is_softmax() && self.adaptive_temperature.is_some(),
+                "adaptive_temperature",
+                "a normalizer other than the softmax",
+                softmax_only,
+            ),
+            (
+                !self.normalizer.is_softmax() && self.top_k.is_some(),
+                "top_k",
+                "a normalizer other than the softmax",
+                softmax_only,
+            ),
+        ]) {
+            if asked {
+                return Err(Error::Incompatible { option, other, why });
             }
         }
         Ok(())
+    }
+
+    /// What a normaliser does not have, and whether it is asked for.
+    fn refused_by_normalizer(&self) -> Vec<(bool, &'static str, &'static str, &'static str)> {
+        let sink = self.sink != Sink::None;
+        match self.normalizer {
+            Normalizer::Softmax => Vec::new(),
+            Normalizer::Sigmoid { .. } => vec![
+                (
+                    sink,
+                    "sigmoid attention",
+                    "a sink",
+                    "a sink is a term of the sum by which a softmax divides",
+                ),
+                (self.stats.lse, "sigmoid attention", "lse", "its weights are not divided by a sum"),
+                (
+                    self.stats.entropy,
+                    "sigmoid attention",
+                    "entropy",
+                    "its weights do not sum to 1, and are no distribution",
+                ),
+            ],
+            Normalizer::Sparsemax | Normalizer::Entmax15 => vec![
+                (sink, "entmax", "a sink", "a sink is a term of the sum by which a softmax divides"),
+                (
+                    self.stats.lse,
+                    "entmax",
+                    "lse",
+                    "its weights come of a threshold, not of a sum of exponentials",
+                ),
+            ],
+        }
+    }
+
+    /// What is looked for in passes over the keys before the last one.
+    pub(crate) fn search(&self) -> Search {
+        match self.normalizer {
+            Normalizer::Sparsemax | Normalizer::Entmax15 => Search::Threshold,
+            _ if self.top_k.is_some() => Search::TopK,
+            _ if self.adaptive_temperature.is_some() => Search::Entropy,
+            _ => Search::None,
+        }
     }
 
     /// `scale / temperature` where both are numbers, else the scale alone, times YaRN's factor: what multiplies q for
@@ -456,6 +561,13 @@ impl Problem {
             Some(total) => u64::from(self.shape.q_heads) * u64::from(total),
             None => self.shape.rows(),
         }
+    }
+
+    /// Documents of queries and of keys.
+    pub(crate) fn document_counts(&self) -> [u64; 2] {
+        let s = &self.shape;
+        [(self.packed_q, s.seq_q), (self.packed_k, s.seq_k)]
+            .map(|(total, seq)| total.map_or(u64::from(s.batch) * u64::from(seq), u64::from))
     }
 
     /// True where the answer has no element, so that nothing is to be done.

@@ -57,6 +57,16 @@ impl<'a> Sequences<'a> {
         }
     }
 
+    /// Where a query is in a (batch, seq_q) array, or (total_q) of a packed problem.
+    pub(crate) fn query_number(&self, b: u32, i: u32) -> usize {
+        number(self.q, self.problem.shape.seq_q, b, i)
+    }
+
+    /// Where a key is in a (batch, seq_k) array, or (total_k) of a packed problem.
+    pub(crate) fn key_number(&self, b: u32, j: u32) -> usize {
+        number(self.k, self.problem.shape.seq_k, b, j)
+    }
+
     /// Where a number of a row is in q or out.
     pub(crate) fn in_q(&self, view: &View, at: [u32; 4]) -> usize {
         index(view, self.q, at)
@@ -76,6 +86,13 @@ fn length(starts: &[u32], b: u32) -> u32 {
     match starts.get(b as usize..) {
         Some([first, next, ..]) => next.saturating_sub(*first),
         _ => 0,
+    }
+}
+
+fn number(starts: Option<&[u32]>, longest: u32, b: u32, n: u32) -> usize {
+    match starts {
+        None => b as usize * longest as usize + n as usize,
+        Some(starts) => start(starts, b) as usize + n as usize,
     }
 }
 

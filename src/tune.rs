@@ -35,6 +35,7 @@
 //! ```
 
 mod file;
+mod near;
 mod search;
 
 pub use file::{Entry, Tuning, TuningError};

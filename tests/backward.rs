@@ -206,6 +206,7 @@ fn random_problems() {
         let mut problem =
             common::random::any_problem(&mut Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
         (problem.qk_norm, problem.dropout, problem.normalizer) = (None, None, Normalizer::Softmax);
+        (problem.adaptive_temperature, problem.top_k) = (None, None);
         let packed = problem.packed_q.is_some() || problem.packed_k.is_some();
         // Sharp softmaxes leave bounds that show nothing, and float64 takes long.
         let sharp = matches!(problem.scale, Scale::Value(x) if x >= 1.0)

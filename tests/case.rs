@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::softmax::{Kind, RowTemperature};
 use wgpu_attention::{
-    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, NormGains,
-    Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape, SigmoidBias, Sink,
-    Temperature, Window, headless, reference,
+    AdaptiveTemperature, Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale,
+    MaskFormat, NormGains, Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape,
+    SigmoidBias, Sink, Temperature, Window, headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -243,6 +243,14 @@ fn wrong_keys_are_refused() {
     refused(&with(r#""temperature": 0"#), &["temperature", "0", "above 0"]);
     refused(&with(r#""temperature": -1"#), &["temperature", "-1", "above 0"]);
     refused(&with(r#""softcap": 0"#), &["softcap", "above 0"]);
+    refused(&with(r#""normalizer": "hardmax""#), &["normalizer", "hardmax", "entmax15"]);
+    refused(&with(r#""normalizer": "sigmoid""#), &["sigmoid_bias"]);
+    refused(&with(r#""normalizer": "sigmoid", "sigmoid_bias": "-ln""#), &["sigmoid_bias", "-ln(seq_k)"]);
+    refused(&with(r#""sigmoid_bias": 1"#), &["sigmoid_bias", "left out"]);
+    refused(&with(r#""dropout": {"rate": 1, "seed": 0, "offset": 0}"#), &["dropout", "below 1"]);
+    refused(&with(r#""dropout": {"rate": 0.5, "seed": 0}"#), &["dropout", "offset"]);
+    refused(&with(r#""top_k": 0"#), &["top_k", "at least 1"]);
+    refused(&with(r#""adaptive_temperature": {"coefficients": [1, 2], "above": 0}"#), &["five numbers"]);
     for norm in [
         r#"{"l2": 1e-19}"#,
         r#"{"l2": -1}"#,
@@ -302,6 +310,8 @@ fn wrong_tensors_are_refused() {
     let lens = |n: i32| [0, n].iter().flat_map(|n| n.to_le_bytes()).collect();
     refused(&file().with("kv_len", "I32", &[2]).data(lens(-1)), &["\"kv_len\"", "-1 at 1"]);
     refused(&file().with("kv_len", "I32", &[2]).data(lens(6)), &["\"kv_len\"", "6 at 1"]);
+    refused(&file().with("documents_q", "I32", &[2, 3]), &["no tensor \"documents_k\""]);
+    refused(&file().with("documents_q", "I32", &[3]), &["\"documents_q\"", "[3]", "[2, 3]"]);
     let starts = |n: [i32; 3]| n.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
     refused(&file().with("cu_seqlens_q", "I32", &[3]), &["\"q\"", "batch of 1", "cu_seqlens_q"]);
     let packed = || file().with("k", "F32", &[1, 2, 5, 8]).with("v", "F32", &[1, 2, 5, 6]);
@@ -389,15 +399,22 @@ fn a_problem_survives_the_round_trip() {
         (plain.clone().layout(Layout::Bshd).causal(Alignment::TopLeft), inputs),
         (plain.clone().causal(Alignment::Offset(-1)), inputs),
         (plain.clone().causal(Alignment::BottomRightValid).with_q_len(), inputs.q_len(&[2, 0])),
+        (
+            plain.clone().with_documents(),
+            inputs.documents(&[1, 1, 2, 0, 0, 0], &[1, 2, 2, 3, 1, 0, -1, 0, 0, 5]),
+        ),
         // The same numbers as sequences of 3, 3 and 0 queries on 4, 5 and 1 keys.
         (
             Problem::new(Shape { batch: 3, ..shape })
                 .with_lse()
                 .with_entropy()
                 .packed(6, 10)
+                .with_documents()
                 .causal(Alignment::BottomRight)
                 .layout(Layout::Bshd),
-            inputs.cu_seqlens(&[0, 3, 6, 6], &[0, 4, 9, 10]),
+            inputs
+                .cu_seqlens(&[0, 3, 6, 6], &[0, 4, 9, 10])
+                .documents(&[1, 1, 2, 0, 0, 0], &[1, 2, 2, 3, 1, 0, -1, 0, 0, 5]),
         ),
         (
             plain.clone().causal(Alignment::PerBatch).with_kv_len().temperature(Temperature::PerHead),
@@ -426,6 +443,10 @@ fn a_problem_survives_the_round_trip() {
         (plain.clone().qk_norm(QkNorm { eps: 0.5, ..QkNorm::l2() }), inputs),
         (sigmoid(SigmoidBias::Value(-1.5)).dropout(0.25), inputs.dropout(7, u32::MAX)),
         (sigmoid(SigmoidBias::MinusLogSeqK), inputs),
+        (plain.clone().adaptive_temperature(AdaptiveTemperature::default()), inputs),
+        (plain.clone().top_k(3), inputs),
+        (Problem::new(shape).with_entropy().normalizer(Normalizer::Sparsemax), inputs),
+        (Problem::new(shape).with_entropy().normalizer(Normalizer::Entmax15), inputs),
         (sigmoid(SigmoidBias::MinusLogVisible), inputs),
         // Numbers that 16 bits hold.
         (

@@ -10,9 +10,9 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use std::collections::HashSet;
 use wgpu_attention::{
-    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout, LengthScale,
-    MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink, Stats, Strides,
-    Temperature, Tiles, Window,
+    Access, AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout,
+    LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink,
+    Stats, Strides, Temperature, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -253,6 +253,9 @@ fn each_option() -> Vec<Problem> {
         add(&|p| (p.q_len, p.causal, p.alignment) = (true, true, alignment));
         add(&|p| (p.q_len, p.causal, p.alignment, p.stats) = (true, true, alignment, Stats::ALL));
     }
+    for total in [None, Some(150)] {
+        add(&|p| (p.documents, p.packed_q, p.packed_k) = (true, total, total));
+    }
     add(&|p| p.softcap = Some(30.0));
     for norm in [QkNorm::l2(), QkNorm::rms(1e-6)] {
         for gains in [NormGains::None, NormGains::Shared, NormGains::PerHead] {
@@ -271,6 +274,15 @@ fn each_option() -> Vec<Problem> {
         for row_max in [false, true] {
             add(&|p| (p.normalizer, p.stats.row_max) = (Normalizer::Sigmoid { bias }, row_max));
         }
+    }
+    for entropy in [false, true] {
+        for normalizer in [Normalizer::Sparsemax, Normalizer::Entmax15] {
+            add(&|p| (p.normalizer, p.stats.entropy) = (normalizer, entropy));
+        }
+        add(&|p| (p.top_k, p.stats.entropy) = (Some(7), entropy));
+        add(&|p| {
+            (p.adaptive_temperature, p.stats.entropy) = (Some(AdaptiveTemperature::default()), entropy);
+        });
     }
     for sink in [Sink::None, Sink::PerHead] {
         add(&|p| (p.dropout, p.sink) = (Some(Dropout { rate: 0.1 }), sink));

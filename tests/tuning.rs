@@ -6,7 +6,7 @@ mod common;
 use common::shape;
 use std::time::Duration;
 use wgpu_attention::measure::{Clock, Effort, Roofs, Stopwatch, Work};
-use wgpu_attention::tune::{Outcome, Tuner, Tuning, TuningError};
+use wgpu_attention::tune::{Outcome, Stop, Tuner, Tuning, TuningError};
 use wgpu_attention::{
     Alignment, Broadcast, DType, Kernel, MaskFormat, PlanOptions, Problem, Sink, Stats, Temperature, Window,
 };
@@ -83,7 +83,8 @@ fn a_tuner_finds_something_right_that_plans_take_up() {
     let problem = Problem::new(shape([1, 2, 2, 60, 50, 16, 16])).causal(Alignment::TopLeft);
     let tuner = Tuner::new_blocking(&gpu.attention, &gpu.queue).unwrap().time(Duration::from_secs(8));
     let tuned = tuner.tune_blocking(&problem).unwrap();
-    assert!(tuned.candidates.len() > 1, "{tuned}");
+    // A busy machine may have time for the planner's choice alone.
+    assert!(tuned.candidates.len() > 1 || tuned.stop == Stop::Time, "{tuned}");
     for candidate in &tuned.candidates {
         assert!(matches!(candidate.outcome, Outcome::Timed(_) | Outcome::Refused(_)), "{candidate:?}");
     }
@@ -94,7 +95,7 @@ fn a_tuner_finds_something_right_that_plans_take_up() {
     tuning.insert(&tuned);
     let attention = gpu.attention.clone().with_tuning(tuning.clone());
     let plan = attention.plan(&problem).unwrap();
-    assert_eq!((Some(plan.kernel()), plan.tiles()), (tuned.options.kernel, tuned.options.tiles));
+    assert_eq!(plan.options(), tuned.options);
     assert!(plan.reason().contains("tuning"), "{plan}");
     // A little smaller is the same class; another option, or sizes beyond the next power of two, are not.
     let near = Problem::new(shape([1, 2, 2, 40, 64, 16, 16])).causal(Alignment::BottomRight);

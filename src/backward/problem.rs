@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 /// Gradients of a [`crate::Problem`]: always those of q, k and v, and others where asked for.
 ///
 /// Masks, lengths, windows, scale, every temperature and length scale, soft cap, bias, ALiBi and sinks are supported, grouped heads, and
-/// 16-bit storage of q, k, v and out. Gradients are f32. Packed sequences, normalised q and k, user code, dropout and normalizers other than
+/// 16-bit storage of q, k, v and out. Gradients are f32. Packed sequences, adaptive temperature, top_k, normalised q and k, user code, dropout and normalizers other than
 /// the softmax are refused.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -77,6 +77,8 @@ impl Problem {
         p.check()?;
         for (on, what) in [
             (p.packed_q.is_some() || p.packed_k.is_some(), "packed sequences"),
+            (p.adaptive_temperature.is_some(), "adaptive temperature"),
+            (p.top_k.is_some(), "top_k"),
             (p.qk_norm.is_some(), "normalised q and k"),
             (p.score_mod.is_some(), "score_mod"),
             (p.mask_mod.is_some(), "mask_mod"),

@@ -18,6 +18,8 @@ const ATTENTION: &[&str] = &[
     "mask",
     "cu_seqlens_q",
     "cu_seqlens_k",
+    "documents_q",
+    "documents_k",
     "q_len",
     "kv_len",
     "causal_offset",
@@ -99,6 +101,8 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
             }
             // Were read to find the batch.
             "cu_seqlens_q" | "cu_seqlens_k" => continue,
+            "documents_q" => (&[Dtype::I32], vec![q_batch, q_rows]),
+            "documents_k" => (&[Dtype::I32], vec![k_batch, k_rows]),
             "q_len" | "kv_len" | "causal_offset" => (&[Dtype::I32], vec![b]),
             "alibi_slopes" | "sinks" | "temperature_per_head" | "dsinks" | "dtemperature_per_head" => {
                 (F32, vec![hq])
@@ -169,6 +173,12 @@ fn together(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
     }
     if has("scores") && header.scores.is_none() {
         return Err(CaseError::MissingKey("scores"));
+    }
+    for (one, other) in [("documents_q", "documents_k"), ("documents_k", "documents_q")] {
+        if has(one) && !has(other) {
+            let why = "documents of queries and keys are compared with each other";
+            return Err(CaseError::MissingTensor { tensor: other, why });
+        }
     }
     for starts in ["cu_seqlens_q", "cu_seqlens_k"] {
         if has(starts) && has("scores") {

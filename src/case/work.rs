@@ -28,6 +28,8 @@ pub struct Work {
     mask: Option<Vec<u8>>,
     cu_seqlens_q: Option<Vec<u32>>,
     cu_seqlens_k: Option<Vec<u32>>,
+    documents_q: Option<Vec<i32>>,
+    documents_k: Option<Vec<i32>>,
     q_len: Option<Vec<u32>>,
     kv_len: Option<Vec<u32>>,
     causal_offset: Option<Vec<i32>>,
@@ -80,6 +82,8 @@ impl Work {
             })
         });
         problem.normalizer = header.normalizer;
+        problem.adaptive_temperature = header.adaptive_temperature;
+        problem.top_k = header.top_k;
         problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
         problem.alibi = alibi_slopes.is_some();
@@ -100,6 +104,8 @@ impl Work {
         let (cu_seqlens_q, cu_seqlens_k) = (counts("cu_seqlens_q"), counts("cu_seqlens_k"));
         let total = |starts: &Option<Vec<u32>>| starts.as_ref().and_then(|starts| starts.last().copied());
         (problem.packed_q, problem.packed_k) = (total(&cu_seqlens_q), total(&cu_seqlens_k));
+        let (documents_q, documents_k) = (integers("documents_q"), integers("documents_k"));
+        problem.documents = documents_q.is_some();
         (problem.q_len, problem.kv_len) = (q_len.is_some(), kv_len.is_some());
         let sinks = floats("sinks");
         if sinks.is_some() {
@@ -130,6 +136,8 @@ impl Work {
             mask,
             cu_seqlens_q,
             cu_seqlens_k,
+            documents_q,
+            documents_k,
             q_len,
             kv_len,
             causal_offset,
@@ -159,6 +167,8 @@ impl Work {
         inputs.mask = self.mask.as_deref();
         inputs.tables.cu_seqlens_q = self.cu_seqlens_q.as_deref();
         inputs.tables.cu_seqlens_k = self.cu_seqlens_k.as_deref();
+        inputs.tables.documents_q = self.documents_q.as_deref();
+        inputs.tables.documents_k = self.documents_k.as_deref();
         inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();

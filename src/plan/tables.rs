@@ -24,6 +24,10 @@ pub enum Table {
     KvLen,
     /// i32, (batch): offsets of the positions, [`Alignment::PerBatch`].
     CausalOffset,
+    /// i32, (batch, seq_q), of packed sequences (total_q): the document of each query, [`Problem::with_documents`].
+    DocumentsQ,
+    /// i32, (batch, seq_k), of packed sequences (total_k): the document of each key.
+    DocumentsK,
     /// f32, (q_heads) or (batch, q_heads, seq_q), of packed sequences (q_heads, total_q): temperatures, each finite and above 0. One that is not spoils the rows it
     /// governs, and no others.
     Temperature,
@@ -66,6 +70,10 @@ pub struct TableData<'a> {
     pub kv_len: Option<&'a [u32]>,
     /// (batch): causal offsets.
     pub causal_offset: Option<&'a [i32]>,
+    /// (batch, seq_q) or (total_q): documents of queries.
+    pub documents_q: Option<&'a [i32]>,
+    /// (batch, seq_k) or (total_k): documents of keys.
+    pub documents_k: Option<&'a [i32]>,
     /// (q_heads) or (batch, q_heads, seq_q): temperatures, each finite and above 0.
     pub temperature: Option<&'a [f32]>,
     /// (q_heads): ALiBi's slopes, each finite.
@@ -102,6 +110,11 @@ impl Tables {
         }
         if problem.alignment == Alignment::PerBatch {
             tables.push(Table::CausalOffset, s.batch.into());
+        }
+        if problem.documents {
+            let [queries, keys] = problem.document_counts();
+            tables.push(Table::DocumentsQ, queries);
+            tables.push(Table::DocumentsK, keys);
         }
         match problem.temperature {
             Temperature::Value(_) => {}
@@ -168,6 +181,12 @@ impl Tables {
                 Table::CuSeqlensK => words.extend(data.cu_seqlens_k.unwrap_or_default()),
                 Table::QLen => words.extend(data.q_len.unwrap_or_default()),
                 Table::KvLen => words.extend(data.kv_len.unwrap_or_default()),
+                Table::DocumentsQ => {
+                    words.extend(data.documents_q.unwrap_or_default().iter().map(|&x| x as u32));
+                }
+                Table::DocumentsK => {
+                    words.extend(data.documents_k.unwrap_or_default().iter().map(|&x| x as u32));
+                }
                 Table::CausalOffset => {
                     words.extend(data.causal_offset.unwrap_or_default().iter().map(|&x| x as u32));
                 }
@@ -222,6 +241,11 @@ pub(crate) fn check(problem: &Problem, data: &TableData<'_>) -> Result<()> {
         problem.kv_len.then_some(per_batch),
         ("Problem::with_kv_len", "ask for it with Problem::with_kv_len"),
     )?;
+    let documents = ("Problem::with_documents", "ask for it with Problem::with_documents");
+    let [queries, keys] = problem.document_counts();
+    let count = |n| problem.documents.then_some(n);
+    present("documents_q", data.documents_q.map(<[i32]>::len), count(queries), documents)?;
+    present("documents_k", data.documents_k.map(<[i32]>::len), count(keys), documents)?;
     present(
         "causal_offset",
         data.causal_offset.map(<[i32]>::len),
@@ -365,6 +389,8 @@ pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
         Normalizer::Softmax => NormalizerSource::Softmax,
         Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => NormalizerSource::SigmoidVisible,
         Normalizer::Sigmoid { .. } => NormalizerSource::Sigmoid,
+        Normalizer::Sparsemax => NormalizerSource::Sparsemax,
+        Normalizer::Entmax15 => NormalizerSource::Entmax15,
     }
 }
 

@@ -53,6 +53,12 @@ impl Cpu<'_> {
         if !self.is_row(b, i) || !self.near([b, i, j]) {
             return false;
         }
+        if let (Some(q), Some(k)) = (self.inputs.tables.documents_q, self.inputs.tables.documents_k) {
+            let sequences = self.sequences();
+            if q[sequences.query_number(b, i)] != k[sequences.key_number(b, j)] {
+                return false;
+            }
+        }
         if let (Some((format, sizes)), Some(mask)) = (self.problem.mask, self.inputs.mask)
             && !mask_keeps(format, mask, dense_index(sizes.strides(), at))
         {

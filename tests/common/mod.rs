@@ -159,6 +159,8 @@ pub struct Case {
     pub v: Vec<f32>,
     pub cu_seqlens_q: Option<Vec<u32>>,
     pub cu_seqlens_k: Option<Vec<u32>>,
+    pub documents_q: Option<Vec<i32>>,
+    pub documents_k: Option<Vec<i32>>,
     pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
@@ -193,6 +195,15 @@ impl Case {
         let s = problem.shape;
         let cu_seqlens_q = problem.packed_q.map(|total| starts(&mut rng, total, s.batch, s.seq_q));
         let cu_seqlens_k = problem.packed_k.map(|total| starts(&mut rng, total, s.batch, s.seq_k));
+        // Stretches of one document, with one in ten out of place.
+        let mut documents = |total: Option<u32>, seq: u32| {
+            let (batch, seq) = total.map_or((s.batch, seq), |total| (1, total));
+            let each = i64::from(seq / 4 + 1);
+            let any = |n: i64, rng: &mut Rng| if rng.chance(0.1) { -1 } else { (n / each) as i32 };
+            (0..batch).flat_map(|_| (0..seq.into()).map(|n| any(n, &mut rng)).collect::<Vec<_>>()).collect()
+        };
+        let documents_q = problem.documents.then(|| documents(problem.packed_q, s.seq_q));
+        let documents_k = problem.documents.then(|| documents(problem.packed_k, s.seq_k));
         let mut lens = |most: u32| (0..s.batch).map(|_| rng.range(0, most.into()) as u32).collect();
         let q_len = problem.q_len.then(|| lens(s.seq_q));
         let kv_len = problem.kv_len.then(|| lens(s.seq_k));
@@ -244,6 +255,8 @@ impl Case {
             v,
             cu_seqlens_q,
             cu_seqlens_k,
+            documents_q,
+            documents_k,
             q_len,
             kv_len,
             causal_offset,
@@ -279,6 +292,8 @@ impl Case {
         TableData {
             cu_seqlens_q: self.cu_seqlens_q.as_deref(),
             cu_seqlens_k: self.cu_seqlens_k.as_deref(),
+            documents_q: self.documents_q.as_deref(),
+            documents_k: self.documents_k.as_deref(),
             q_len: self.q_len.as_deref(),
             kv_len: self.kv_len.as_deref(),
             causal_offset: self.causal_offset.as_deref(),
@@ -631,7 +646,11 @@ pub fn check_all(gpu: &Gpu, case: &Case) {
 pub fn assert_right(gpu: &Gpu, plan: &Plan, case: &Case, truth: &reference::Truth, got: &Outputs) {
     let head = || format!("{}, seed {}, on {}\n{plan}\n{:?}", test_name(), case.seed, gpu.name, case.problem);
     let largest = case.v.iter().filter(|v| v.is_finite()).fold(0f32, |m, v| m.max(v.abs()));
-    let loosest = truth.out.iter().fold(0f64, |m, x| m.max(x.bound)) / f64::from(largest.max(1e-30));
+    let mut bounds: Vec<f64> = truth.out.iter().map(|x| x.bound).collect();
+    bounds.sort_by(f64::total_cmp);
+    // Now and then two scores are so near to each other that f32 may take either for the k-th largest: one row in fifty may be loose.
+    let strays = if case.problem.top_k.is_some() { bounds.len() / 50 } else { 0 };
+    let loosest = bounds.iter().rev().nth(strays).copied().unwrap_or(0.0) / f64::from(largest.max(1e-30));
     assert!(
         loosest <= case.vacuous,
         "{}\nthe bound is {loosest:e} of the largest |v|, which shows nothing",

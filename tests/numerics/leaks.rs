@@ -186,7 +186,8 @@ fn behind_every_kind_of_mask_in_every_storage() {
     let gpu = gpu!();
     let (sq, sk) = (21, 40);
     let full = Broadcast([2, 2, sq, sk]);
-    let masks: [fn(Problem, Broadcast) -> Problem; 9] = [
+    let masks: [fn(Problem, Broadcast) -> Problem; 10] = [
+        |p, _| p.with_documents(),
         |p, full| p.mask(MaskFormat::Bytes, full),
         |p, full| p.mask(MaskFormat::Bits, full),
         |p, full| p.bias(DType::F32, full).softcap(5.0),

@@ -4,11 +4,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod adaptive;
 mod adversarial;
 mod causal;
 mod dense;
+mod documents;
 mod dropout;
 mod empty;
+mod entmax;
 mod heads;
 mod layouts;
 mod leaks;
@@ -25,4 +28,5 @@ mod slicing;
 mod stats;
 mod storage;
 mod tiles;
+mod top_k;
 mod windows;

@@ -6,9 +6,9 @@ use crate::common::{
 };
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, Layout, LengthScale, MaskFormat, Normalizer, Plan, PlanOptions,
-    Problem, ScoreStage, Sequences, SigmoidBias, Sink, Stats, Strides, Temperature, Tensor, Window,
-    reference,
+    Alignment, Broadcast, DType, Kernel, Layout, LengthScale, MaskFormat, NormGains, Normalizer, Plan,
+    PlanOptions, Problem, QkNorm, ScoreStage, Sequences, SigmoidBias, Sink, Stats, Strides, Temperature,
+    Tensor, Window, reference,
 };
 
 /// Starts of sequences of these lengths.
@@ -59,7 +59,9 @@ fn every_layout_with_every_kernel() {
 fn every_option() {
     let gpu = gpu!();
     let dense = Broadcast([9, 4, 65, 129]);
-    let options: [fn(Problem, Broadcast) -> Problem; 12] = [
+    let options: [fn(Problem, Broadcast) -> Problem; 14] = [
+        |p, _| p.qk_norm(QkNorm::rms(1e-6).gains(NormGains::PerHead)).causal(Alignment::BottomRight),
+        |p, _| p.with_documents().layout(Layout::Bshd).with_q_len(),
         |p, _| {
             p.normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible }).with_q_len().dropout(0.2)
         },

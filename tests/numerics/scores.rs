@@ -268,6 +268,7 @@ fn every_stage_of_every_head() {
             p.mask(MaskFormat::Bits, Broadcast([3, 1, 9, 21]))
                 .bias(DType::F16, Broadcast([1, 4, 1, 21]))
                 .window(Window { left: Some(6), right: Some(3), keep_first: 2 })
+                .with_documents()
         },
         |p| {
             p.mask(MaskFormat::Bytes, Broadcast([1, 4, 9, 1]))
@@ -284,7 +285,7 @@ fn every_stage_of_every_head() {
         // The same problem without what comes after the raw scores, and with the cap only.
         let mut raw = case.problem.clone();
         (raw.causal, raw.window, raw.kv_len, raw.mask, raw.bias) = (false, None, false, None, None);
-        (raw.alibi, raw.sink, raw.softcap) = (false, Sink::None, None);
+        (raw.alibi, raw.sink, raw.softcap, raw.documents) = (false, Sink::None, None, false);
         if !matches!(raw.length_scale, LengthScale::Llama4 { .. }) {
             raw.alignment = Alignment::default();
         }

@@ -66,6 +66,17 @@ pub(crate) fn read_npy(path: &Path) -> Result<Array> {
     Ok(Array { shape, numbers, dtype })
 }
 
+/// Whole numbers in a .npy file: int32.
+pub(crate) fn read_npy_integers(path: &Path) -> Result<Vec<i32>> {
+    let bytes = read_bytes(path)?;
+    let file = NpyFile::open(path, &bytes)?;
+    if file.descr != "'<i4'" {
+        return Err(file.wrong_type(path, "'<i4' (int32)"));
+    }
+    file.shape(path, 4)?;
+    Ok(file.data.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
+
 /// Yes and no in a .npy file: bool, or uint8.
 pub(crate) fn read_npy_flags(path: &Path) -> Result<Flags> {
     let bytes = read_bytes(path)?;

@@ -4,7 +4,7 @@ use crate::captures::{CAPTURES, Capture};
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
 use crate::heatmap::Heatmap;
-use crate::{html, output, page};
+use crate::{html, output, page, study};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,6 +83,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         driver: gpu.driver(),
         compiled: gpu.attention.compiled(),
         command: html::command(),
+        study: args.html.with_file_name(study::PAGE).is_file(),
     };
     output::write(&args.html, page::html(&facts, &sections)?.as_bytes())?;
     let wrong: Vec<String> = sections
@@ -95,6 +96,11 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     if !wrong.is_empty() {
         return Err(Fail::Wrong(format!("outputs beyond the error bound of f32: {}", wrong.join("; "))));
     }
+    writeln!(
+        out,
+        "study    why 1/sqrt(d), and what every temperature, scale and smoothing does: {} study (--quick: less than a minute)",
+        program()
+    )?;
     writeln!(
         out,
         "next     your own tensors, as .npy or .safetensors: {} run q.npy k.npy v.npy --temperature 0.5 --check --heatmap map.svg",

@@ -5,6 +5,7 @@ use crate::fail::{Fail, Result};
 use crate::heatmap::{LEGEND, colour, escape, hex, palette};
 use crate::html;
 use crate::plot::{self, Axis, Line, Plot};
+use crate::study::PAGE;
 use std::fmt::Write;
 
 /// What the page says of the run.
@@ -14,6 +15,8 @@ pub(crate) struct Facts {
     /// Shader variants compiled for all of it.
     pub compiled: usize,
     pub command: String,
+    /// Whether the study's page lies beside this one.
+    pub study: bool,
 }
 
 const JS: &str = include_str!("page.js");
@@ -31,6 +34,12 @@ pub(crate) fn html(facts: &Facts, sections: &[Section]) -> Result<String> {
          <p>Attention of real models, computed by WGSL shaders on this machine's adapter at several temperatures. Below 1 the \
          softmax sharpens towards the best key, above 1 it flattens towards all of them. Scale and temperature are one factor \
          on q, so that no temperature costs anything or compiles anything new.</p>\n",
+    );
+    let study = format!("<code>wgpu-attention study</code> measures it and writes <code>{PAGE}</code>");
+    let study = if facts.study { format!("<a href=\"{PAGE}\">The study</a> measures it") } else { study };
+    let _ = writeln!(
+        page,
+        "<p>Why the scale is 1/√d, and what every temperature from 0.01 to 100 does: {study}.</p>"
     );
     page.push_str(&html::facts(&[
         ("adapter", facts.adapter.clone()),

@@ -28,6 +28,9 @@ use std::process::ExitCode;
 use wgpu_attention::softmax::Softmax;
 use wgpu_attention::{Problem, Scale, Shape};
 
+/// The page, where nothing else is asked for.
+pub(crate) const PAGE: &str = "wgpu-attention-study.html";
+
 /// Measure what scale and temperature do to the softmax, on random and on real q and k, and write a page about it
 ///
 /// Why 1/sqrt(d), what each temperature does, how much gradient gets through: theory beside measurements by the library's own
@@ -35,7 +38,7 @@ use wgpu_attention::{Problem, Scale, Shape};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The page to write
-    #[arg(long, value_name = "FILE", default_value = "wgpu-attention-study.html")]
+    #[arg(long, value_name = "FILE", default_value = PAGE)]
     html: PathBuf,
     /// Write the numbers to this file, too
     #[arg(long, value_name = "FILE")]

@@ -15,6 +15,8 @@ pub(crate) struct Work {
     pub mask: Option<Vec<u8>>,
     pub cu_seqlens_q: Option<Vec<u32>>,
     pub cu_seqlens_k: Option<Vec<u32>>,
+    pub documents_q: Option<Vec<i32>>,
+    pub documents_k: Option<Vec<i32>>,
     pub q_len: Option<Vec<u32>>,
     pub kv_len: Option<Vec<u32>>,
     pub causal_offset: Option<Vec<i32>>,
@@ -38,6 +40,8 @@ impl Work {
             mask: None,
             cu_seqlens_q: None,
             cu_seqlens_k: None,
+            documents_q: None,
+            documents_k: None,
             q_len: None,
             kv_len: None,
             causal_offset: None,
@@ -60,6 +64,8 @@ impl Work {
             cu_seqlens_k,
             k_gain,
             q_gain,
+            documents_q,
+            documents_k,
             q_len,
             kv_len,
             causal_offset,
@@ -79,6 +85,8 @@ impl Work {
             mask: mask.map(<[_]>::to_vec),
             cu_seqlens_q: cu_seqlens_q.map(<[_]>::to_vec),
             cu_seqlens_k: cu_seqlens_k.map(<[_]>::to_vec),
+            documents_q: documents_q.map(<[_]>::to_vec),
+            documents_k: documents_k.map(<[_]>::to_vec),
             q_len: q_len.map(<[_]>::to_vec),
             kv_len: kv_len.map(<[_]>::to_vec),
             causal_offset: causal_offset.map(<[_]>::to_vec),
@@ -98,6 +106,8 @@ impl Work {
         inputs.mask = self.mask.as_deref();
         inputs.tables.cu_seqlens_q = self.cu_seqlens_q.as_deref();
         inputs.tables.cu_seqlens_k = self.cu_seqlens_k.as_deref();
+        inputs.tables.documents_q = self.documents_q.as_deref();
+        inputs.tables.documents_k = self.documents_k.as_deref();
         inputs.tables.q_len = self.q_len.as_deref();
         inputs.tables.kv_len = self.kv_len.as_deref();
         inputs.tables.causal_offset = self.causal_offset.as_deref();

@@ -103,6 +103,10 @@ impl Args {
         if let Some(window) = self.window {
             problem.window = Some(window);
         }
+        if let (Some(q), Some(k)) = (&self.documents_q, &self.documents_k) {
+            problem.documents = true;
+            (work.documents_q, work.documents_k) = (Some(q.read()?), Some(k.read()?));
+        }
         if let Some(lens) = &self.q_len {
             problem.q_len = true;
             work.q_len = Some(lens.clone());
@@ -149,6 +153,12 @@ impl Args {
     fn apply_weights(&self, work: &mut Work) {
         if let Some(normalizer) = self.normalizer {
             work.problem.normalizer = normalizer;
+        }
+        if self.top_k.is_some() {
+            work.problem.top_k = self.top_k;
+        }
+        if self.adaptive_temperature.is_some() {
+            work.problem.adaptive_temperature = self.adaptive_temperature;
         }
         if let Some(DropoutArg { dropout, seed }) = self.dropout {
             (work.problem.dropout, work.dropout) = (Some(dropout), Some(seed));

@@ -146,9 +146,9 @@ const HEAD: [&str; 10] = [
 const MODELS: [(&str, u32, &str); 9] = [
     ("BERT-base, BERT-large", 64, "768 / 12 and 1024 / 16"),
     ("GPT-2, all four sizes", 64, "768 / 12 to 1600 / 25"),
-    ("GPT-3 125M to 1.3B", 64, "but 760M: 96, 1.3B: 128"),
+    ("GPT-3 125M and 350M", 64, "768 / 12 and 1024 / 16"),
     ("GPT-3 2.7B", 80, "2560 / 32"),
-    ("GPT-3 6.7B to 175B", 128, "4096 / 32 to 12288 / 96"),
+    ("GPT-3 1.3B, 6.7B to 175B", 128, "4096 / 32 to 12288 / 96"),
     ("Llama 2 and 3, most sizes", 128, "4096 / 32 and more"),
     ("outside estimates for larger ones", 256, "nothing published"),
     ("DeepSeek-V3's latent form", 576, "512 + 64; its scale is that of 192"),
@@ -239,7 +239,7 @@ impl Scales {
                 MODELS.map(|(model, d, from)| self.model(model, d, from)),
             )
             .text(
-                "What it leaves out: GPT-3's 128 is that of its largest models, not of the family. For GPT-4 and others of its time no \
+                "What it leaves out: GPT-3's 128 is that of its larger models, not of the family (its 760M has 96). For GPT-4 and others of its time no \
                  head dim was published; 128 to 256 are outside estimates. Numbers of 1024 and more that go round are usually \
                  widths of models. Real head dims above 256 are rare, and DeepSeek's 576 is the length of a shared latent key that is \
                  compared with a query of 192 numbers multiplied through, which is why its scale is 1/√192. Models also learn scales \

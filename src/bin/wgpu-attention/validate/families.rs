@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 31] = [
     "all",
     "no score option",
     "grouped heads",
@@ -39,6 +39,7 @@ const NAMES: [&str; 27] = [
     "window, first keys kept",
     "offset per batch",
     "packed",
+    "documents",
     "q_len",
     "kv_len",
     "mask",
@@ -47,6 +48,9 @@ const NAMES: [&str; 27] = [
     "alibi",
     "sink",
     "sigmoid",
+    "entmax",
+    "adaptive temperature",
+    "top-k",
     "dropout",
     "f16",
     "bf16",
@@ -69,6 +73,7 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("causal", p.causal),
         ("window", p.window.is_some()),
         ("packed", p.packed_q.is_some() || p.packed_k.is_some()),
+        ("documents", p.documents),
         ("q_len", p.q_len),
         ("kv_len", p.kv_len),
         ("mask", p.mask.is_some()),
@@ -77,6 +82,9 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("alibi", p.alibi),
         ("sink", p.sink != Sink::None),
         ("sigmoid", matches!(p.normalizer, Normalizer::Sigmoid { .. })),
+        ("entmax", matches!(p.normalizer, Normalizer::Sparsemax | Normalizer::Entmax15)),
+        ("adaptive temperature", p.adaptive_temperature.is_some()),
+        ("top-k", p.top_k.is_some()),
         ("dropout", p.dropout.is_some()),
     ];
     let rest = [

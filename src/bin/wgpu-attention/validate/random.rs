@@ -2,8 +2,9 @@
 
 use crate::work::{Work, uses_positions};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains, Normalizer, Problem,
-    QkNorm, Result, Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window, alibi_slopes,
+    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains,
+    Normalizer, Problem, QkNorm, Result, Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window,
+    alibi_slopes,
 };
 
 /// SplitMix64: small, seeded, the same on every platform.
@@ -112,6 +113,7 @@ fn add_options(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
     let tau = Temperature::Value(sizes.pick([1.0, 0.3, 7.0]));
     problem.temperature = options.pick([tau, tau, Temperature::PerHead, Temperature::PerRow]);
     problem.causal = options.chance(0.4);
+    problem.documents = options.chance(0.15);
     problem.q_len = options.chance(0.2);
     problem.kv_len = options.chance(0.3);
     if options.chance(0.25) {
@@ -177,6 +179,21 @@ fn add_weights(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
         // What it does not have.
         (problem.sink, problem.stats.lse, problem.stats.entropy) = (Sink::None, false, false);
     }
+    // Scores that are all alike have no k largest.
+    let apart = problem.scale != Scale::Value(0.0) && problem.softcap.is_none_or(|cap| cap > 1.0);
+    if problem.normalizer == Normalizer::Softmax {
+        match options.pick([0, 0, 0, 0, 0, 0, 1, 2, 3, 4]) {
+            1 if problem.sink == Sink::None => {
+                problem.adaptive_temperature = Some(AdaptiveTemperature::default());
+            }
+            2 if apart => problem.top_k = Some(sizes.range(8, 60) as u32),
+            n @ 3..=4 => {
+                problem.normalizer = if n == 3 { Normalizer::Sparsemax } else { Normalizer::Entmax15 };
+                (problem.sink, problem.stats.lse) = (Sink::None, false);
+            }
+            _ => {}
+        }
+    }
     if options.chance(0.2) {
         problem.dropout = Some(Dropout { rate: sizes.pick([0.0, 0.1, 0.5, 0.9]) });
     }
@@ -194,6 +211,19 @@ pub(super) fn work(problem: &Problem, seed: u64) -> Result<Work> {
     let (sq, sk) = (i64::from(s.seq_q), i64::from(s.seq_k));
     work.cu_seqlens_q = problem.packed_q.map(|total| starts(&mut rng, total, s.batch, s.seq_q));
     work.cu_seqlens_k = problem.packed_k.map(|total| starts(&mut rng, total, s.batch, s.seq_k));
+    let mut documents = |seq: i64, batch: u32| {
+        (0..i64::from(batch) * seq).map(|n| (n % seq.max(1) / 40 + rng.range(0, 5) / 5) as i32).collect()
+    };
+    if problem.documents {
+        work.documents_q = Some(match problem.packed_q {
+            Some(total) => documents(total.into(), 1),
+            None => documents(sq, s.batch),
+        });
+        work.documents_k = Some(match problem.packed_k {
+            Some(total) => documents(total.into(), 1),
+            None => documents(sk, s.batch),
+        });
+    }
     let mut lengths = |seq| batches.clone().map(|_| rng.range(0, seq) as u32).collect::<Vec<_>>();
     work.q_len = problem.q_len.then(|| lengths(sq));
     work.kv_len = problem.kv_len.then(|| lengths(sk));

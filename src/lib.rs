@@ -23,7 +23,7 @@
 //!
 //! # The order of a score
 //!
-//! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
+//! q.k (of [normalised](Problem::qk_norm) q and k), times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
 //! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
 //! ([causal](Problem::causal), [window](Problem::window), valid [queries](Problem::with_q_len) and [keys](Problem::with_kv_len),
 //! [dense](Problem::mask), the [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`], or another
@@ -165,6 +165,8 @@ pub use wgpu;
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}
+    #[doc = include_str!("../docs/backward.md")]
+    mod backward {}
     #[doc = include_str!("../docs/masks.md")]
     mod masks {}
     #[doc = include_str!("../docs/normalizers.md")]

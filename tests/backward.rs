@@ -26,7 +26,7 @@ impl Given {
         let case = Case::new(problem.with_lse(), seed);
         let p = &case.problem;
         let dout = rng.normals(p.view(Tensor::Out).unwrap().extent() as usize);
-        let dlse = (seed % 2 == 0).then(|| rng.normals(p.shape.rows() as usize));
+        let dlse = seed.is_multiple_of(2).then(|| rng.normals(p.shape.rows() as usize));
         let mut problem = backward::Problem::new(p.clone()).with_temperature();
         problem.dlse = dlse.is_some();
         problem.dbias = p.bias.is_some();

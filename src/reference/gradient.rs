@@ -223,8 +223,8 @@ impl<'a> Gradient<'a> {
         }
 
         // q.dq, whose gradient by the temperature is -1/temperature of it.
-        let mut product = Sum::default();
-        product.error = pairs.iter().map(|pair| pair.dz.error * pair.z.abs()).sum();
+        let of_pairs = pairs.iter().map(|pair| pair.dz.error * pair.z.abs()).sum();
+        let mut product = Sum { error: of_pairs, ..Sum::default() };
         let dq_view = self.problem.view(0)?;
         for n in 0..s.head_dim_qk {
             let mut sum = Sum::default();

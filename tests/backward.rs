@@ -198,7 +198,7 @@ fn random_problems() {
     let backward = backward(gpu);
     let number = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().expect("a number"));
     let first: u64 = number("WGPU_ATTENTION_SEED", 1);
-    let mut count: u64 = number("WGPU_ATTENTION_CASES", 20);
+    let mut count: u64 = number("WGPU_ATTENTION_CASES", 10);
     for seed in first.. {
         if count == 0 {
             break;

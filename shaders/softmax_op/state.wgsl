@@ -74,7 +74,7 @@ fn merge(a: State, b: State, lens: Lens) -> State {
 fn collect(start: u32, first: u32, end: u32, lens: Lens) -> State {
     var state = empty_state();
     for (var i = first; i < end; i += 8u * LANES) {
-        var bits: array<u32, 8>;
+        var bits = array<u32, 8>();
         var m = state.m;
         var at = state.at;
         for (var e = 0u; e < 8u; e++) { // unroll
@@ -118,7 +118,7 @@ fn merge_lanes(mine: State, thread: u32, lens: Lens) -> State {
     states[thread] = mine;
     for (var step = LANES / 2u; step > 0u; step /= 2u) {
         workgroupBarrier();
-        var merged: State;
+        var merged = State();
         if (thread % LANES < step) {
             merged = merge(states[thread], states[thread + step], lens);
         }

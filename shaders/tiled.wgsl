@@ -66,6 +66,15 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     var o = array<vec4<f32>, OUT_REGISTERS>();
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
+        // What a tile hides beside lengths and positions; not known without classes.
+        var hidden = CONTENTS || BIAS;
+        if (TILE_CLASSES) {
+            let of_tile = tile_class(seq, h, first_row, tile);
+            if (!of_tile.seen) {
+                continue;
+            }
+            hidden = of_tile.hidden;
+        }
         // ---- scores
         var s = array<vec4<f32>, KEYS_PER_THREAD>();
         var key_squares = array<f32, KEYS_PER_THREAD>();
@@ -118,8 +127,8 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 s[c] = finish_scores(s[c], seq, h, first_row + 4u * row_group, j);
             }
         }
-        // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
-        let boundary = CONTENTS || BIAS || tile < range.full_start || tile + KEYS > range.full_end;
+        // A tile in which every row sees every key needs no mask.
+        let boundary = hidden || tile < range.full_start || tile + KEYS > range.full_end;
         if (boundary) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = tile + c * KEY_LANES + key_lane;

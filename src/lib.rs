@@ -92,6 +92,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod attention;
+mod block_mask;
 mod buffers;
 mod caps;
 #[cfg(feature = "case")]
@@ -130,6 +131,7 @@ pub mod tune;
 mod user_code;
 
 pub use attention::Attention;
+pub use block_mask::BlockMask;
 pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
 pub use dropout::Dropout;
@@ -140,9 +142,11 @@ pub use kernel::{
     Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource,
 };
 pub use layout::{Layout, Strides, View};
-pub use mask::{Alignment, MaskFormat, Window};
+pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
-pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
+pub use plan::{
+    OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, TileClasses, Tiles,
+};
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
 pub use qk_norm::{NormGains, NormKind, QkNorm};

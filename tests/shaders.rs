@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use wgpu_attention::{
     Access, AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout, LengthScale,
     MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink, Stats, Strides,
-    Temperature, Tiles, Window,
+    Temperature, TileMask, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -306,6 +306,29 @@ fn each_option() -> Vec<Problem> {
     }
     all.dedup();
     all
+}
+
+/// Classes of mask tiles, of everything that they can be of.
+#[test]
+fn tile_classes_in_every_language_on_every_class_of_adapter() {
+    let full = Broadcast([2, 4, 100, 100]);
+    let packed = plain(8, 8).packed(150, 150);
+    let problems = [
+        plain(8, 8).mask(MaskFormat::Bytes, full),
+        plain(8, 8).mask(MaskFormat::Bits, full).causal(Alignment::BottomRight).with_documents(),
+        plain(63, 64).bias(DType::F16, full).with_documents().with_q_len(),
+        packed.clone().with_documents(),
+        packed.mask(MaskFormat::Bits, full).bias(DType::F32, full),
+        plain(64, 64).bias(DType::Bf16, full).window(Window { left: Some(3), right: None, keep_first: 2 }),
+    ];
+    for caps in classes() {
+        for problem in &problems {
+            let plan =
+                plan(problem, &caps, &PlanOptions::kernel(Kernel::Tiled).tile_mask(TileMask::Classified));
+            assert!(plan.shader_source().contains("fn classify"));
+            translate(&plan, &check(&plan, &caps));
+        }
+    }
 }
 
 /// WebGPU's default limits, on what the planner takes for a processor, a graphics card and no one knows what.

@@ -39,7 +39,7 @@ pub(super) fn check(needs: &[Need], caps: &Caps) -> Result<()> {
 
 /// What does not depend on how the problem is cut into slices.
 pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> Vec<Need> {
-    let bindings = key.kernel.passes().iter().map(|pass| pass.bindings(key).count()).max().unwrap_or(0);
+    let bindings = key.binding_count();
     // Sections are found by 32-bit indices, so that counts as a limit too.
     let section: fn(&Caps) -> u64 = |caps| caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
     vec![
@@ -169,5 +169,7 @@ fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
     let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
     let softmax = lanes + 1;
     let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
-    row_norms + seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1)
+    let classify = if key.tile_classes { staging(16 * keys * row_groups) } else { 0 };
+    let attention = row_norms + seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1);
+    attention.max(classify)
 }

@@ -5,6 +5,7 @@
 mod common;
 
 mod adversarial;
+mod block_masks;
 mod causal;
 mod dense;
 mod documents;

@@ -49,9 +49,9 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     let (module, info) = parse(plan);
     assert!(!module.entry_points.is_empty());
     let name = plan.key().to_string();
-    // 16-bit numbers that share words are put there by atomics; nothing else is.
+    // 16-bit numbers that share words are put there by atomics, and bits of classes are brought together by one.
     let [.., out] = plan.key().dtypes;
-    let atomics = out != DType::F32 && plan.key().access[3] == Access::Scalar;
+    let atomics = (out != DType::F32 && plan.key().access[3] == Access::Scalar) || plan.key().tile_classes;
     check_text(&plan.shader_source(), &name, atomics);
 
     // Storage bindings, and the one group.
@@ -83,6 +83,8 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
         .global_variables
         .iter()
         .filter(|(_, v)| v.space == naga::AddressSpace::WorkGroup)
+        // A pass of its own has this one word, and nothing of the rest.
+        .filter(|(_, v)| !(plan.key().tile_classes && v.name.as_deref() == Some("found")))
         .map(|(_, v)| layouter[v.ty].size.next_multiple_of(16))
         .sum();
     assert_eq!(bytes, plan.workgroup_bytes(), "{name}: declared and planned workgroup memory");
@@ -90,7 +92,12 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
 
     // Entry points.
     let names: Vec<&str> = module.entry_points.iter().map(|e| e.name.as_str()).collect();
-    assert_eq!(names, entry_points(plan.kernel()), "{name}");
+    let classify = plan.key().tile_classes.then_some("classify");
+    assert_eq!(names.len(), entry_points(plan.kernel()).len() + usize::from(classify.is_some()), "{name}");
+    assert!(
+        entry_points(plan.kernel()).iter().copied().chain(classify).all(|e| names.contains(&e)),
+        "{name}"
+    );
     for entry in &module.entry_points {
         let [x, y, z] = entry.workgroup_size;
         assert_eq!((y, z), (1, 1), "{name}");

@@ -406,8 +406,12 @@ fn the_plan_says_why() {
     assert!(!on && why.contains("not wanted"), "{why}");
     let own = problem(8, 1024).mask(MaskFormat::Bits, sizes(8, 1024));
     let (on, why) = say(&own, &tiled);
-    assert!(!on && why.contains("one head"), "{why}");
-    assert!(say(&own, &tiled.tile_mask(TileMask::Classified)).0);
+    assert!(on && why.contains("1 heads"), "{why}");
+    let mut narrow = own.clone();
+    (narrow.shape.head_dim_qk, narrow.shape.head_dim_v) = (32, 32);
+    let (on, why) = say(&narrow, &tiled);
+    assert!(!on && why.contains("head dims as small as 32 and 32"), "{why}");
+    assert!(say(&narrow, &tiled.tile_mask(TileMask::Classified)).0);
     let (on, why) = say(&problem(8, 16).mask(MaskFormat::Bits, sizes(1, 16)), &tiled);
     assert!(!on && why.contains("too few"), "{why}");
     let (on, why) = say(&problem(8, 1024).bias(DType::F32, sizes(1, 1024)), &tiled);

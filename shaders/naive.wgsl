@@ -75,16 +75,29 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
         return;
     }
     let first = row * params.seq_k;
+    var level = row_level(seq, at.i);
+    if (SEARCH) {
+        var search = start_search(vec4<bool>(true));
+        for (var passes = 0u; passes < params.passes && !all(search.done); passes++) {
+            for (var j = 0u; j < params.seq_k; j++) {
+                search = gather(search, vec4<f32>(scores[first + j]), j);
+            }
+            search = advance(search);
+        }
+        for (var j = 0u; j < params.seq_k; j++) {
+            scores[first + j] = found_score(search, vec4<f32>(scores[first + j]), j).x;
+        }
+        level = found_level(search);
+    }
     var m = NOTHING;
     for (var j = 0u; j < params.seq_k; j++) {
         m = max(m, scores[first + j]);
     }
-    let level = vec4<f32>(row_level(seq, at.i).x);
     var state = empty_state();
     state.m = vec4<f32>(m);
     for (var j = 0u; j < params.seq_k; j++) {
         let s = vec4<f32>(scores[first + j]);
-        let p = weight_masked(s, state.m, level);
+        let p = weight_masked(s, state.m, vec4<f32>(level.x));
         state.l += p;
         if (ENTROPY) {
             state.u += entropy_term(s, state.m, p);

@@ -88,6 +88,18 @@ struct Params {
     dropout_kept: u32,
     dropout_scale: f32,
 
+    // Passes over the keys before the last one, at most.
+    passes: u32,
+    top_k: u32,
+
+    // Adaptive temperature: the polynomial in a row's entropy, and from where on it is taken.
+    adapt_4: f32,
+    adapt_3: f32,
+    adapt_2: f32,
+    adapt_1: f32,
+    adapt_0: f32,
+    adapt_above: f32,
+
     // Added to the scores of sigmoid attention, in natural units.
     sigmoid_bias: f32,
 

@@ -40,7 +40,7 @@ fn shift(state: State, m: vec4<f32>) -> vec4<f32> {
 fn rebase(state: State, m: vec4<f32>, by: vec4<f32>) -> State {
     let alpha = weight_of(by);
     var u = state.u;
-    if (ENTROPY) {
+    if (ENTROPY || ADAPTIVE) {
         u = alpha * (u + state.l * by);
     }
     return State(m, alpha * state.l, u);

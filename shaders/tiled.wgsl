@@ -6,6 +6,7 @@
 //               scores of 4 rows and KEYS_PER_THREAD keys in registers, so that a number read from workgroup memory
 //               is used 4 or KEYS_PER_THREAD times.
 //   2. softmax: the threads of a row exchange their maxima; each turns its scores into weights.
+//      (Where something has to be known of the whole row first, passes over all keys that compute scores only go before.)
 //   3. output:  o = o * alpha + p v. The weights go through workgroup memory, because a thread now owns
 //               other things: 4 * OUT_ROW_GROUPS rows and OUT_COLUMNS_PER_THREAD vec4s of v's columns.
 // Staged q and k, and later weights and staged v, take turns in one pool of workgroup memory.
@@ -56,21 +57,31 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let column = lane % OUT_COLUMNS;
     let out_group = (lane / OUT_COLUMNS) * OUT_ROW_GROUPS;
 
+    // What passes over the keys before the last one look for, see search_*.wgsl.
+    var searching = SEARCH;
+    var again = false; // from the first tile
+    var passes = 0u;
+    let row_numbers = vec4<u32>(first_row + 4u * row_group) + vec4<u32>(0u, 1u, 2u, 3u);
+    var search = start_search(row_numbers < vec4<u32>(seq.rows));
+
     var row_norms = vec4<f32>(1.0);
     if (QK_NORM) {
         row_norms = inverse_row_norms(seq, h, first_row + 4u * row_group, key_lane, row_group, lane);
     }
 
-    let level = row_level(seq, first_row + 4u * row_group);
+    var level = row_level(seq, first_row + 4u * row_group);
     var state = empty_state();
     var o = array<vec4<f32>, OUT_REGISTERS>();
 
-    for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
+    for (var tile = first_tile(range); tile < range.end; tile = following_tile(tile, range, again)) {
         // What a tile hides beside lengths and positions; not known without classes.
         var hidden = CONTENTS || BIAS;
         if (TILE_CLASSES) {
             let of_tile = tile_class(seq, h, first_row, tile);
-            if (!of_tile.seen) {
+            // With its last tile a search ends its pass, seen or not.
+            let ends_search = SEARCH && searching && next_tile(tile, range) >= range.end;
+            if (!of_tile.seen && !ends_search) {
+                again = false;
                 continue;
             }
             hidden = of_tile.hidden;
@@ -128,12 +139,32 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             }
         }
         // A tile in which every row sees every key needs no mask.
-        let boundary = hidden || tile < range.full_start || tile + KEYS > range.full_end;
+        let boundary = hidden || TOP_K || tile < range.full_start || tile + KEYS > range.full_end;
         if (boundary) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = tile + c * KEY_LANES + key_lane;
                 let seen = visible4(seq, h, first_row + 4u * row_group, j);
                 s[c] = select(vec4<f32>(NOTHING), s[c], seen);
+            }
+        }
+        if (SEARCH) {
+            again = false;
+            if (searching) {
+                for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                    search = gather(search, s[c], tile + c * KEY_LANES + key_lane);
+                }
+                if (next_tile(tile, range) >= range.end) {
+                    again = true;
+                    passes++;
+                    search = advance(merged(search, lane, row_group));
+                    searching = goes_on(search, lane, row_group) && passes < params.passes;
+                    level = found_level(search);
+                    state.m = found_max(search);
+                }
+                continue;
+            }
+            for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
+                s[c] = found_score(search, s[c], tile + c * KEY_LANES + key_lane);
             }
         }
         var m = state.m;
@@ -246,7 +277,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     if (key_lane == 0u) {
         var row_totals = totals(state, h);
         if (Q_LEN) {
-            let valid = vec4<u32>(first_row + 4u * row_group) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(seq.rows);
+            let valid = row_numbers < vec4<u32>(seq.rows);
             row_totals = of_valid_rows(row_totals, valid);
             state.m = select(vec4<f32>(NOTHING), state.m, valid);
         }
@@ -278,6 +309,14 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             }
         }
     }
+}
+
+// The next tile, or the first one again for another pass.
+fn following_tile(tile: u32, range: KeyRange, again: bool) -> u32 {
+    if (SEARCH && again) {
+        return first_tile(range);
+    }
+    return next_tile(tile, range);
 }
 
 // The tile of keys that follows one, leaving out those that nobody sees.

@@ -145,6 +145,8 @@ impl Case {
         header.causal_offset = (!default_or_tensor).then_some(problem.alignment);
         header.window = problem.window;
         header.normalizer = problem.normalizer;
+        header.adaptive_temperature = problem.adaptive_temperature;
+        header.top_k = problem.top_k;
         header.dropout = problem.dropout.zip(inputs.tables.dropout);
         header.softcap = problem.softcap.map(f64::from);
         header.qk_norm = problem.qk_norm.map(|norm| norm.gains(NormGains::None));

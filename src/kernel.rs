@@ -192,6 +192,49 @@ pub enum NormalizerSource {
     Sigmoid,
     /// Sigmoid whose bias depends on how many keys a row sees.
     SigmoidVisible,
+    /// Sparsemax.
+    Sparsemax,
+    /// 1.5-entmax.
+    Entmax15,
+}
+
+/// What is looked for in passes over the keys before the last one. Each is a file `shaders/search_*.wgsl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Search {
+    /// Nothing: one pass.
+    None,
+    /// The entropy of each row, for an adaptive temperature.
+    Entropy,
+    /// The threshold of sparsemax or entmax.
+    Threshold,
+    /// Which keys are the k largest.
+    TopK,
+}
+
+impl Search {
+    /// Passes before the last one, at most, for a number of keys: the bounds that `shaders/search_*.wgsl` argue.
+    pub(crate) fn most_passes(self, seq_k: u32) -> u32 {
+        let bits = u32::BITS - seq_k.leading_zeros(); // log2 of seq_k, rounded up
+        match self {
+            Search::None => 0,
+            Search::Entropy => 1,
+            // The largest score; then the bracket goes from 1 to 2^-22 of the threshold, which is at least 1 / seq_k, by quarters.
+            // One more, because a quarter of what f32 cannot halve is rounded.
+            Search::Threshold => 1 + (22 + bits).div_ceil(2) + 1,
+            // Smallest and largest; 2^32 integers by fifths; key numbers by ninths, which are more than 3 bits.
+            Search::TopK => 1 + 15 + bits.div_ceil(3) + 1,
+        }
+    }
+
+    /// How many maxima and sums of a row a pass gathers.
+    pub(crate) fn gathered(self) -> [u32; 2] {
+        match self {
+            Search::None => [0, 0],
+            Search::Entropy => [1, 2],
+            Search::Threshold => [1, 8],
+            Search::TopK => [2, 8],
+        }
+    }
 }
 
 /// One compiled variant: equal keys have equal shaders. Lengths, strides, scales, caps, offsets and the sizes of windows are not in
@@ -232,6 +275,8 @@ pub struct PipelineKey {
     pub alibi: bool,
     /// What makes weights of scores.
     pub normalizer: NormalizerSource,
+    /// What is looked for before the last pass over the keys.
+    pub search: Search,
     /// A sink.
     pub sink: Sink,
     /// q and out are packed, with starts from a table.
@@ -329,6 +374,10 @@ impl fmt::Display for PipelineKey {
             (self.alibi, "alibi"),
             (self.normalizer == NormalizerSource::Sigmoid, "sigmoid"),
             (self.normalizer == NormalizerSource::SigmoidVisible, "sigmoid/visible"),
+            (self.normalizer == NormalizerSource::Sparsemax, "sparsemax"),
+            (self.normalizer == NormalizerSource::Entmax15, "entmax15"),
+            (self.search == Search::Entropy, "adaptive"),
+            (self.search == Search::TopK, "top_k"),
             (self.sink == Sink::Zero, "sink/zero"),
             (self.sink == Sink::PerHead, "sink/head"),
             (self.dropout, "dropout"),

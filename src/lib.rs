@@ -38,7 +38,7 @@
 //! [`PipelineKey`]) → [`Prepared::bind`] (your buffers) → [`Bound::encode`] (into your encoder). Nothing is submitted, nothing waits. For
 //! host slices there is [`Attention::run`] and its blocking twin; for the scores themselves, [`Attention::scores`].
 //!
-//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`].
+//! Softmax alone, over rows of any length, forward and backward, is in [`softmax`]; drawing tokens from logits in [`sampling`].
 //!
 //! All of these types are `Send + Sync` except in browsers. On OpenGL use one thread all the same: wgpu gives its context to one
 //! thread at a time, and gives up when another holds it for long.
@@ -118,6 +118,7 @@ mod qk_norm;
 pub mod random;
 mod readback;
 pub mod reference;
+pub mod sampling;
 mod score;
 mod scores;
 mod sequences;
@@ -139,7 +140,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Inputs, Outputs};
 pub use kernel::{
-    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource,
+    Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, TileMask, Window};
@@ -150,11 +151,12 @@ pub use plan::{
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
 pub use qk_norm::{NormGains, NormKind, QkNorm};
+pub use sampling::Sampler;
 pub use score::{Broadcast, Sink, alibi_slopes};
 pub use scores::ScoreStage;
 pub use sequences::Sequences;
 pub use shape::{MAX_SEQ, Shape, Stats};
-pub use sharpness::{LengthScale, Scale, Temperature};
+pub use sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
 pub use softmax::Softmax;
 pub use tensor::Tensor;
 pub use user_code::UserCode;
@@ -169,6 +171,8 @@ mod pages {
     mod masks {}
     #[doc = include_str!("../docs/normalizers.md")]
     mod normalizers {}
+    #[doc = include_str!("../docs/sampling.md")]
+    mod sampling {}
     #[doc = include_str!("../docs/scores.md")]
     mod scores {}
     #[doc = include_str!("../docs/sharpness.md")]

@@ -16,6 +16,13 @@ pub enum Normalizer {
         /// Added to each score.
         bias: SigmoidBias,
     },
+    /// `max(s_j - t, 0)` with the t for which the weights sum to 1: the nearest distribution to the scores, 0 for all keys but the
+    /// largest few (Martins and Astudillo 2016, arXiv 1602.02068). No lse and no sink. The keys are gone through several times.
+    Sparsemax,
+    /// `max(s_j / 2 - t, 0)^2` with the t for which the weights sum to 1: between softmax and [`Normalizer::Sparsemax`] (Peters et al.
+    /// 2019, arXiv 1905.05702; on GPUs Goncalves et al. 2025, arXiv 2502.12082). No lse and no sink. The keys are gone through several
+    /// times.
+    Entmax15,
 }
 
 /// What sigmoid attention adds to each score. With the logarithm of the number of keys taken away, the weights of a row sum to about 1

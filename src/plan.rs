@@ -123,6 +123,7 @@ impl Plan {
             bias: problem.bias.map(|b| b.0),
             alibi: problem.alibi,
             normalizer: tables::normalizer_source(problem.normalizer),
+            search: problem.search(),
             sink: problem.sink,
             qk_norm: problem.qk_norm.map(|norm| norm.kind),
             qk_gains: problem.qk_norm.map_or(NormGains::None, |norm| norm.gains),
@@ -150,6 +151,8 @@ impl Plan {
             LengthScale::Llama4 { coef, floor } => (coef, floor),
             _ => (0.0, 1),
         };
+        let adaptive = problem.adaptive_temperature.unwrap_or_default();
+        let [adapt_4, adapt_3, adapt_2, adapt_1, adapt_0] = adaptive.coefficients;
         let base = Params {
             q_heads: problem.shape.q_heads,
             group: problem.shape.group(),
@@ -191,6 +194,14 @@ impl Plan {
             dropout: tables.start(Table::Dropout),
             dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
             dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
+            passes: problem.search().most_passes(problem.shape.seq_k),
+            top_k: problem.top_k.unwrap_or(0),
+            adapt_4,
+            adapt_3,
+            adapt_2,
+            adapt_1,
+            adapt_0,
+            adapt_above: adaptive.above,
             sigmoid_bias: problem.normalizer.constant_bias(problem.shape.seq_k) as f32,
             length_coef,
             length_floor,

@@ -3,13 +3,14 @@
 use crate::dropout::Dropout;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::kernel::Search;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
 use crate::normalizer::Normalizer;
 use crate::qk_norm::QkNorm;
 use crate::score::{Broadcast, Sink};
 use crate::shape::{MAX_SEQ, Shape, Stats};
-use crate::sharpness::{LengthScale, Scale, Temperature};
+use crate::sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
 
@@ -48,6 +49,8 @@ pub struct Problem {
     pub temperature: Temperature,
     /// A multiplier of the score that grows with the context.
     pub length_scale: LengthScale,
+    /// A multiplier of the score that follows from the entropy of a row.
+    pub adaptive_temperature: Option<AdaptiveTemperature>,
     /// q and k are normalised before their product.
     pub qk_norm: Option<QkNorm>,
     /// Storage of q, k, v and out, in this order.
@@ -80,6 +83,8 @@ pub struct Problem {
     pub bias: Option<(DType, Broadcast)>,
     /// Subtracts `slope |position - j|`, with slopes from the table `alibi_slopes` (q_heads).
     pub alibi: bool,
+    /// How many keys a row attends to: those with the largest scores.
+    pub top_k: Option<u32>,
     /// What makes weights of scores. Default: the softmax.
     pub normalizer: Normalizer,
     /// A logit in the softmax's denominator that belongs to no key.
@@ -108,6 +113,7 @@ impl Problem {
             scale: Scale::default(),
             temperature: Temperature::default(),
             length_scale: LengthScale::None,
+            adaptive_temperature: None,
             qk_norm: None,
             dtypes: [DType::F32; 4],
             causal: false,
@@ -122,6 +128,7 @@ impl Problem {
             softcap: None,
             bias: None,
             alibi: false,
+            top_k: None,
             normalizer: Normalizer::default(),
             sink: Sink::None,
             dropout: None,
@@ -227,6 +234,19 @@ impl Problem {
     /// [`alibi_slopes`](crate::alibi_slopes)).
     pub fn with_alibi(mut self) -> Self {
         self.alibi = true;
+        self
+    }
+
+    /// A sharper softmax for rows whose weights are spread out (arXiv 2410.01104). The keys are gone through twice.
+    pub fn adaptive_temperature(mut self, adaptive: AdaptiveTemperature) -> Self {
+        self.adaptive_temperature = Some(adaptive);
+        self
+    }
+
+    /// Top-k attention (arXiv 2106.06899): a row attends to the k keys with the largest scores, of equal ones to the first; k at
+    /// least 1. All others count as hidden, in lse and entropy too. The keys are gone through several times, at most 2^24 of them.
+    pub fn top_k(mut self, k: u32) -> Self {
+        self.top_k = Some(k);
         self
     }
 
@@ -405,20 +425,93 @@ impl Problem {
         if let Some(dropout) = &self.dropout {
             dropout.check(&self.shape)?;
         }
-        if !self.normalizer.is_softmax() {
-            let option = "sigmoid attention";
-            let no_sum = "its weights are not divided by a sum";
-            for (asked, other, why) in [
-                (self.sink != Sink::None, "a sink", "a sink is a term of the sum by which a softmax divides"),
-                (self.stats.lse, "lse", no_sum),
-                (self.stats.entropy, "entropy", "its weights do not sum to 1, and are no distribution"),
-            ] {
-                if asked {
-                    return Err(Error::Incompatible { option, other, why });
-                }
+        if let Some(adaptive) = &self.adaptive_temperature {
+            adaptive.check()?;
+        }
+        if self.top_k == Some(0) {
+            return Err(Error::value("top_k", 0, "at least 1"));
+        }
+        if self.top_k.is_some() && self.shape.seq_k > 1 << 24 {
+            return Err(Error::value(
+                "seq_k",
+                self.shape.seq_k,
+                "at most 2^24 with top_k, which counts that far",
+            ));
+        }
+        let softmax_only = "it is defined for the weights of a softmax";
+        for (asked, option, other, why) in self.refused_by_normalizer().into_iter().chain([
+            (
+                self.sink != Sink::None && self.adaptive_temperature.is_some(),
+                "adaptive_temperature",
+                "a sink",
+                "it follows from the entropy of weights that sum to 1, and a sink has a share of them",
+            ),
+            (
+                self.top_k.is_some() && self.adaptive_temperature.is_some(),
+                "adaptive_temperature",
+                "top_k",
+                "it follows from the entropy over all keys, and those outside the k are not to count",
+            ),
+            (
+                !self.normalizer.is_softmax() && self.adaptive_temperature.is_some(),
+                "adaptive_temperature",
+                "a normalizer other than the softmax",
+                softmax_only,
+            ),
+            (
+                !self.normalizer.is_softmax() && self.top_k.is_some(),
+                "top_k",
+                "a normalizer other than the softmax",
+                softmax_only,
+            ),
+        ]) {
+            if asked {
+                return Err(Error::Incompatible { option, other, why });
             }
         }
         Ok(())
+    }
+
+    /// What a normaliser does not have, and whether it is asked for.
+    fn refused_by_normalizer(&self) -> Vec<(bool, &'static str, &'static str, &'static str)> {
+        let sink = self.sink != Sink::None;
+        match self.normalizer {
+            Normalizer::Softmax => Vec::new(),
+            Normalizer::Sigmoid { .. } => vec![
+                (
+                    sink,
+                    "sigmoid attention",
+                    "a sink",
+                    "a sink is a term of the sum by which a softmax divides",
+                ),
+                (self.stats.lse, "sigmoid attention", "lse", "its weights are not divided by a sum"),
+                (
+                    self.stats.entropy,
+                    "sigmoid attention",
+                    "entropy",
+                    "its weights do not sum to 1, and are no distribution",
+                ),
+            ],
+            Normalizer::Sparsemax | Normalizer::Entmax15 => vec![
+                (sink, "entmax", "a sink", "a sink is a term of the sum by which a softmax divides"),
+                (
+                    self.stats.lse,
+                    "entmax",
+                    "lse",
+                    "its weights come of a threshold, not of a sum of exponentials",
+                ),
+            ],
+        }
+    }
+
+    /// What is looked for in passes over the keys before the last one.
+    pub(crate) fn search(&self) -> Search {
+        match self.normalizer {
+            Normalizer::Sparsemax | Normalizer::Entmax15 => Search::Threshold,
+            _ if self.top_k.is_some() => Search::TopK,
+            _ if self.adaptive_temperature.is_some() => Search::Entropy,
+            _ => Search::None,
+        }
     }
 
     /// `scale / temperature` where both are numbers, else the scale alone, times YaRN's factor: what multiplies q for

@@ -31,6 +31,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::host::Inputs;
 use crate::layout::View;
+use crate::normalizer::Normalizer;
 use crate::problem::Problem;
 use crate::score::Sink;
 use crate::scores::ScoreStage;
@@ -93,9 +94,13 @@ impl Truth {
     /// With a place for everything.
     fn empty(problem: &Problem) -> Result<Self> {
         let rows = vec![Bounded::default(); problem.rows() as usize];
-        let of_softmax = if problem.normalizer.is_softmax() { rows.clone() } else { Vec::new() };
+        let (lse, entropy) = match problem.normalizer {
+            Normalizer::Softmax => (rows.clone(), rows.clone()),
+            Normalizer::Sigmoid { .. } => (Vec::new(), Vec::new()),
+            Normalizer::Sparsemax | Normalizer::Entmax15 => (Vec::new(), rows.clone()),
+        };
         let out = vec![Bounded::default(); problem.view(Tensor::Out)?.extent() as usize];
-        Ok(Truth { out, lse: of_softmax.clone(), entropy: of_softmax, row_max: rows })
+        Ok(Truth { out, lse, entropy, row_max: rows })
     }
 }
 
@@ -275,11 +280,10 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     let at = sequences.row_number([b, h, i]);
     let scores = cpu.scores(q, k, [b, h, i]);
     let (keys, seen) = seen(&scores);
-    let is_softmax = problem.normalizer.is_softmax();
     if seen.is_empty() {
         // Out stays 0.
         let minus_infinity = Bounded { value: f64::NEG_INFINITY, bound: 0.0 };
-        if is_softmax {
+        if problem.normalizer.is_softmax() {
             // A row beyond q_len has no softmax, and so no sink in it.
             truth.lse[at] = cpu.sink(h).filter(|_| cpu.is_row(b, i)).map_or(minus_infinity, |sink| Bounded {
                 value: sink,

@@ -31,7 +31,8 @@ pub enum ScoreStage {
     Raw,
     /// After the soft cap, of every pair. As [`ScoreStage::Raw`] where there is none.
     Capped,
-    /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of.
+    /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of, but for adaptive
+    /// temperature and top-k, which come after.
     Biased,
     /// After the softmax (and its sink) or another [`Normalizer`]: the attention weights, 0 where the row does not see the key. Before
     /// dropout.
@@ -202,6 +203,7 @@ impl<'a> Head<'a> {
         one.softcap = problem.softcap;
         one.alibi = problem.alibi;
         one.sink = problem.sink;
+        (one.adaptive_temperature, one.top_k) = (problem.adaptive_temperature, problem.top_k);
         one.normalizer = match problem.normalizer {
             // Of the whole problem's seq_k, which a packed sequence does not have.
             Normalizer::Sigmoid { bias: SigmoidBias::MinusLogSeqK } => {
@@ -326,6 +328,7 @@ impl<'a> Head<'a> {
         }
         (p.causal, p.window, p.kv_len, p.mask, p.bias, p.alibi) = (false, None, false, None, None, false);
         (p.sink, p.normalizer) = (Sink::None, Normalizer::Softmax);
+        (p.adaptive_temperature, p.top_k) = (None, None);
         p.documents = false;
         if !p.uses_positions() {
             p.alignment = Alignment::default();

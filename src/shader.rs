@@ -8,7 +8,9 @@ pub(crate) mod params;
 pub(crate) mod tensor;
 pub(crate) mod unroll;
 
-use crate::kernel::{Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, TemperatureSource};
+use crate::kernel::{
+    Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
+};
 use crate::mask::MaskFormat;
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
@@ -49,6 +51,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             ("OUT_REGISTERS", shape.out_registers()),
         ]);
     }
+    if key.search != Search::None {
+        let [maxima, sums] = key.search.gathered();
+        numbers.extend([("MAXIMA", maxima), ("SUMS", sums)]);
+    }
     let switches = [
         ("CAUSAL", key.causal),
         ("POSITIONS", key.causal || key.window),
@@ -76,6 +82,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         ("TEMPERATURE_PER_HEAD", key.temperature == TemperatureSource::PerHead),
         ("TEMPERATURE_PER_ROW", key.temperature == TemperatureSource::PerRow),
         ("SIGMOID_VISIBLE", key.normalizer == NormalizerSource::SigmoidVisible),
+        ("ENTMAX15", key.normalizer == NormalizerSource::Entmax15),
+        ("SEARCH", key.search != Search::None),
+        ("ADAPTIVE", key.search == Search::Entropy),
+        ("TOP_K", key.search == Search::TopK),
         ("DROPOUT", key.dropout),
         ("SSMAX", key.length == LengthSource::Ssmax),
         ("LOG_TRAIN_LEN", key.length == LengthSource::LogTrainLen),
@@ -146,6 +156,15 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         NormalizerSource::Sigmoid | NormalizerSource::SigmoidVisible => {
             include_str!("../shaders/weights_sigmoid.wgsl")
         }
+        NormalizerSource::Sparsemax | NormalizerSource::Entmax15 => {
+            include_str!("../shaders/weights_entmax.wgsl")
+        }
+    };
+    let search = match key.search {
+        Search::None => include_str!("../shaders/search_none.wgsl"),
+        Search::Entropy => include_str!("../shaders/search_entropy.wgsl"),
+        Search::Threshold => include_str!("../shaders/search_threshold.wgsl"),
+        Search::TopK => include_str!("../shaders/search_top_k.wgsl"),
     };
     let mut modules = vec![
         include_str!("../shaders/params.wgsl"),
@@ -160,6 +179,7 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         include_str!("../shaders/qk_norm.wgsl"),
         include_str!("../shaders/softmax.wgsl"),
         weights,
+        search,
         stats,
     ];
     if key.dropout {
@@ -183,6 +203,9 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         ]),
         Kernel::Naive => modules.push(include_str!("../shaders/naive.wgsl")),
     }
+    if key.kernel == Kernel::Tiled && key.search != Search::None {
+        modules.push(include_str!("../shaders/tiled_search.wgsl"));
+    }
     modules
 }
 
@@ -193,6 +216,13 @@ mod tests {
     use crate::plan::{Plan, PlanOptions};
     use crate::problem::Problem;
     use crate::shape::Shape;
+
+    /// The integer that stands for "not seen" in a search for the largest scores is that of the number which stands for it.
+    #[test]
+    fn nothing_has_its_place_in_the_order() {
+        let text = include_str!("../shaders/search_top_k.wgsl");
+        assert!(text.contains(&format!("const ORDERED_NOTHING = {}u;", !(-3.0e38f32).to_bits())));
+    }
 
     /// The layout that is written twice, in Rust and in WGSL, is one.
     #[test]

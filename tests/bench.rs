@@ -62,6 +62,14 @@ fn what_cannot_be_measured_is_a_usage_error() {
     }
     std::fs::write(&path, r#"{"format": "wgpu-attention tuning", "version": 7, "entries": []}"#).unwrap();
     fails(&["tune", "--file", &path], 2, &["version 7", "version 1"]);
+    for (text, word) in [
+        ("warning: none\n", "no line"),
+        ("{}\n", "no row"),
+        ("{\"shape\": [1,1,1,1,1,1], \"causal\": false, \"ms\": 1, \"gflops\": 1, \"kv_gb_s\": 1}", "peer"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        fails(&["bench", "--peer", &path], 2, &[&path, word]);
+    }
     let path = file(&folder, "k.wgsl");
     std::fs::write(&path, "const ROWS: u32 = 4u;\nfn f( {}").unwrap();
     fails(&["bench", "--kernel", &path], 2, &["line 2"]);
@@ -124,7 +132,7 @@ fn all_outputs_come_from_one_run_and_compare_with_an_earlier_one() {
     let [j, c, h, peer] = ["r.json", "r.csv", "r.html", "peer.jsonl"].map(|name| file(&folder, name));
     std::fs::write(
         &peer,
-        "{\"peer\": \"other 1.0\", \"shape\": [1, 2, 1, 20, 20, 8], \"causal\": true, \"ms\": 2.0, \"gflops\": 1.0, \"kv_gb_s\": 1.0}\n",
+        "warning: slow\n{\"peer\": \"other 1.0\", \"shape\": [1, 2, 1, 20, 20, 8], \"causal\": true, \"ms\": 2.0, \"gflops\": 1.0, \"kv_gb_s\": 1.0}\n",
     )
     .unwrap();
     let sizes = ["--shape", "1,2,1,40,40,8,1", "--shape", "1,2,1,80,80,8,1"];

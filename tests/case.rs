@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::softmax::{Kind, RowTemperature};
 use wgpu_attention::{
-    Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale, MaskFormat, NormGains,
-    Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape, SigmoidBias, Sink,
-    Temperature, Window, headless, reference,
+    AdaptiveTemperature, Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale,
+    MaskFormat, NormGains, Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape,
+    SigmoidBias, Sink, Temperature, Window, headless, reference,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -238,6 +238,14 @@ fn wrong_keys_are_refused() {
     refused(&with(r#""temperature": 0"#), &["temperature", "0", "above 0"]);
     refused(&with(r#""temperature": -1"#), &["temperature", "-1", "above 0"]);
     refused(&with(r#""softcap": 0"#), &["softcap", "above 0"]);
+    refused(&with(r#""normalizer": "hardmax""#), &["normalizer", "hardmax", "entmax15"]);
+    refused(&with(r#""normalizer": "sigmoid""#), &["sigmoid_bias"]);
+    refused(&with(r#""normalizer": "sigmoid", "sigmoid_bias": "-ln""#), &["sigmoid_bias", "-ln(seq_k)"]);
+    refused(&with(r#""sigmoid_bias": 1"#), &["sigmoid_bias", "left out"]);
+    refused(&with(r#""dropout": {"rate": 1, "seed": 0, "offset": 0}"#), &["dropout", "below 1"]);
+    refused(&with(r#""dropout": {"rate": 0.5, "seed": 0}"#), &["dropout", "offset"]);
+    refused(&with(r#""top_k": 0"#), &["top_k", "at least 1"]);
+    refused(&with(r#""adaptive_temperature": {"coefficients": [1, 2], "above": 0}"#), &["five numbers"]);
     for norm in [
         r#"{"l2": 1e-19}"#,
         r#"{"l2": -1}"#,
@@ -430,6 +438,10 @@ fn a_problem_survives_the_round_trip() {
         (plain.clone().qk_norm(QkNorm { eps: 0.5, ..QkNorm::l2() }), inputs),
         (sigmoid(SigmoidBias::Value(-1.5)).dropout(0.25), inputs.dropout(7, u32::MAX)),
         (sigmoid(SigmoidBias::MinusLogSeqK), inputs),
+        (plain.clone().adaptive_temperature(AdaptiveTemperature::default()), inputs),
+        (plain.clone().top_k(3), inputs),
+        (Problem::new(shape).with_entropy().normalizer(Normalizer::Sparsemax), inputs),
+        (Problem::new(shape).with_entropy().normalizer(Normalizer::Entmax15), inputs),
         (sigmoid(SigmoidBias::MinusLogVisible), inputs),
         // Numbers that 16 bits hold.
         (

@@ -94,13 +94,76 @@ impl Files {
 #[test]
 fn help_names_the_commands() {
     let help = succeeds(&["--help"]);
-    for word in ["info", "run", "check", "validate", "demo", "bench", "tune", "study", "Exit codes"] {
+    for word in
+        ["info", "run", "softmax", "check", "validate", "demo", "bench", "tune", "study", "Exit codes"]
+    {
         assert!(help.contains(word), "{help}");
     }
-    for command in ["info", "run", "check", "validate", "demo", "bench", "tune", "study"] {
+    for command in ["info", "run", "softmax", "check", "validate", "demo", "bench", "tune", "study"] {
         assert!(succeeds(&[command, "--help"]).contains("Usage: wgpu-attention"));
     }
     assert!(succeeds(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
+}
+
+/// Along any axis, to both kinds of files, against float64.
+#[test]
+fn softmax_of_a_file() {
+    if !adapter("softmax_of_a_file") {
+        return;
+    }
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let x = npy(&folder.path().join("x.npy"), "<f4", false, &[3, 4, 5], &bytes(&numbers(60, 0.7)));
+    let taus = npy(&folder.path().join("taus.npy"), "<f4", false, &[15], &bytes(&[0.5; 15]));
+    for kind in ["softmax", "log-softmax", "sparsemax", "entmax15"] {
+        let out = at("out.npy");
+        let text = succeeds(&[
+            "softmax",
+            &x,
+            "--kind",
+            kind,
+            "--temperature",
+            "0.5",
+            "--axis",
+            "1",
+            "--check",
+            "-o",
+            &out,
+        ]);
+        assert!(text.contains("% of its bound"), "{text}");
+        let per_row = at("per_row.npy");
+        succeeds(&[
+            "softmax",
+            &x,
+            "--kind",
+            kind,
+            "--temperature-per-row",
+            &taus,
+            "--axis",
+            "-2",
+            "--check",
+            "-o",
+            &per_row,
+        ]);
+        let file = std::fs::read(&out).unwrap();
+        assert_eq!(file.len() % 64, 60 * 4 % 64);
+        assert_eq!(file.len(), std::fs::read(&per_row).unwrap().len());
+    }
+    let all = at("all.safetensors");
+    let text = succeeds(&["softmax", &x, "--lse", "--entropy", "--argmax", "--check", "-o", &all]);
+    assert!(text.contains("nats in the mean"), "{text}");
+    let file = std::fs::read(&all).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    for (name, shape) in [("out", &[3, 4, 5][..]), ("lse", &[12]), ("entropy", &[12]), ("argmax", &[12])] {
+        assert_eq!(tensors.tensor(name).unwrap().shape(), shape);
+    }
+
+    fails(&["softmax", &x, "--temperature", "0"], 2, &["temperature", "above 0"]);
+    fails(&["softmax", &x, "--axis", "3"], 2, &["--axis is 3", "[3, 4, 5]"]);
+    fails(&["softmax", &x, "--kind", "sparsemax", "--lse"], 2, &["lse", "sparsemax"]);
+    fails(&["softmax", &x, "--temperature-per-row", &x], 2, &["temperature", "60", "12"]);
+    fails(&["softmax", &x, "--entropy", "-o", &at("one.npy")], 2, &["safetensors"]);
+    fails(&["softmax", "nowhere.npy"], 2, &["nowhere.npy", "cannot be read"]);
 }
 
 #[test]
@@ -437,7 +500,9 @@ fn run_takes_the_other_options() {
     let (_, case) = files.path("case.safetensors");
     let (_, sigmoid) = files.path("sigmoid.safetensors");
     let (_, dropped) = files.path("dropped.safetensors");
-    let runs: [(&[&str], &[&str]); 11] = [
+    let [sparse, largest, adapted] =
+        ["sparse", "largest", "adapted"].map(|name| files.path(&format!("{name}.safetensors")).1);
+    let runs: [(&[&str], &[&str]); 14] = [
         (&["--qk-norm", "l2", "--scale", "1", "--scores", "raw", "-o", &out], &["qk_norm/l2", "30 raw"]),
         (
             &["--qk-norm", "rms=0.1", "--q-gain", "1,-2,0.5,1", "--k-gain=-1,1,2,0.5", "--save-case", &case],
@@ -470,6 +535,9 @@ fn run_takes_the_other_options() {
             &["sigmoid", "30 probs"],
         ),
         (&["--dropout", "0.5,7,1", "--save-case", &dropped], &["dropout"]),
+        (&["--normalizer", "entmax15", "--entropy", "--save-case", &sparse], &["entmax15"]),
+        (&["--top-k", "2", "--lse", "--save-case", &largest], &["top_k"]),
+        (&["--adaptive-temperature", "--lse", "--save-case", &adapted], &["adaptive"]),
         (&["--window", "none,1", "--align", "0", "--scores", "raw", "-o", &out], &["window", "30 raw"]),
     ];
     for (flags, words) in runs {
@@ -479,7 +547,8 @@ fn run_takes_the_other_options() {
             assert!(report.contains(word), "{word}: {report}");
         }
     }
-    assert!(succeeds(&["check", &case, &sigmoid, &dropped]).contains("3 of 3 passed"));
+    let saved = ["check", &case, &sigmoid, &dropped, &sparse, &largest, &adapted];
+    assert!(succeeds(&saved).contains("6 of 6 passed"));
     assert!(succeeds(&["run", &case]).contains("f16,f16,f16->f16"));
     // Slopes from a file are those of the command line, and files of 16 bits are read as they are.
     let alibi = format!("--alibi={}", dense.slopes);
@@ -515,6 +584,7 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--qk-norm", "l2", "--q-gain", "1,2", "--k-gain", "1,2,3,4"], &["q_gain has 2", "8"]);
     wrong(&["--q-gain", "1", "--k-gain", "1"], &["--qk-norm"]);
     wrong(&["--normalizer", "sigmoid=1", "--lse"], &["sigmoid attention", "lse"]);
+    wrong(&["--top-k", "0"], &["top_k is 0", "at least 1"]);
     wrong(&["--dropout", "1,7"], &["dropout rate is 1"]);
     wrong(&["--softcap", "-1"], &["softcap is -1", "above 0"]);
     wrong(&["--align", "1"], &["alignment", "does not use it"]);

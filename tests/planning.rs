@@ -7,9 +7,10 @@ use common::{Rng, shape, value_error};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Error, Inputs, Kernel, Layout, LengthScale,
-    MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Scale, SigmoidBias, Sink, Slice,
-    Stat, Stats, Strides, Table, TableData, Temperature, Tensor, Tiles, Window, reference, wgpu,
+    AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Error, Inputs, Kernel,
+    Layout, LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Scale,
+    SigmoidBias, Sink, Slice, Stat, Stats, Strides, Table, TableData, Temperature, Tensor, Tiles, Window,
+    reference, wgpu,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -726,6 +727,74 @@ fn sigmoid_attention_has_no_sum() {
     assert_eq!(sigmoid(SigmoidBias::Value(-1e38)).check(), Ok(()));
 }
 
+/// Options that need another look at the keys, and what they do not go with.
+#[test]
+fn searches_have_rules() {
+    let plain = || plain([2, 4, 2, 8, 9, 8, 8]);
+    let adaptive = || plain().adaptive_temperature(AdaptiveTemperature::default());
+    let sparse = || plain().normalizer(Normalizer::Sparsemax);
+    for good in [
+        adaptive().with_lse().with_entropy(),
+        plain().top_k(3).sink(Sink::PerHead).with_lse().dropout(0.1),
+        plain().top_k(u32::MAX),
+        sparse().with_entropy().with_row_max(),
+        plain().normalizer(Normalizer::Entmax15).dropout(0.5),
+    ] {
+        assert_eq!(good.check(), Ok(()), "{good:?}");
+    }
+    for (bad, pair) in [
+        (adaptive().sink(Sink::Zero), ["adaptive_temperature", "a sink"]),
+        (adaptive().top_k(3), ["adaptive_temperature", "top_k"]),
+        (
+            adaptive().normalizer(Normalizer::Entmax15),
+            ["adaptive_temperature", "a normalizer other than the softmax"],
+        ),
+        (sparse().top_k(3), ["top_k", "a normalizer other than the softmax"]),
+        (sparse().with_lse(), ["entmax", "lse"]),
+        (sparse().sink(Sink::PerHead), ["entmax", "a sink"]),
+    ] {
+        let error = bad.check();
+        assert!(
+            matches!(error, Err(Error::Incompatible { option, other, .. }) if [option, other] == pair),
+            "{error:?}"
+        );
+    }
+    assert_eq!(value_error(plain().top_k(0).check()).0, "top_k");
+    let long = Problem::new(shape([1, 1, 1, 1, (1 << 24) + 1, 1, 1]));
+    assert_eq!(long.check(), Ok(()));
+    assert_eq!(value_error(long.top_k(5).check()).0, "seq_k");
+    let with = |n: usize, x: f32, above: f32| {
+        let mut adaptive = AdaptiveTemperature { above, ..AdaptiveTemperature::default() };
+        adaptive.coefficients[n] = x;
+        value_error(plain().adaptive_temperature(adaptive).check()).0
+    };
+    assert_eq!(with(2, f32::NAN, 0.5), "adaptive temperature's coefficient");
+    assert_eq!(with(0, 1.0, f32::NAN), "adaptive temperature's threshold");
+    assert_eq!(with(0, 1.0, -0.1), "adaptive temperature's threshold");
+}
+
+/// A search goes through the keys again and again, and its rounds count where a driver ends loops early.
+#[test]
+fn passes_count_as_rounds() {
+    for kernel in Kernel::ALL {
+        // The smallest power of two that is enough.
+        let needed = |change: fn(Problem) -> Problem| {
+            let problem = change(plain([1, 1, 1, 8, 2000, 8, 8]));
+            let fits = |limit: &u32| {
+                let caps = caps(|c| c.max_loop_iterations = *limit);
+                Plan::new(&problem, &caps, &PlanOptions::kernel(kernel)).is_ok()
+            };
+            (0..32).map(|log| 1 << log).find(fits).unwrap()
+        };
+        let one = needed(|p| p);
+        let two = needed(|p| p.adaptive_temperature(AdaptiveTemperature::default()));
+        assert!(one <= two && two <= 4 * one, "{kernel}: {one}, {two}");
+        for many in [needed(|p| p.normalizer(Normalizer::Sparsemax)), needed(|p| p.top_k(5))] {
+            assert!(many >= 4 * one && many <= 32 * one, "{kernel}: {one}, {many}");
+        }
+    }
+}
+
 /// Tables are asked for, and refused, each by its name and length; and their numbers have rules.
 #[test]
 fn tables_of_the_options() {
@@ -980,6 +1049,11 @@ fn add_options(problem: &mut Problem, wild: u32, on: [bool; 3]) {
         problem.alibi = wild & 8 == 0;
         problem.softcap = (wild & 16 == 0).then_some(f32::from_bits(wild));
         problem.sink = [Sink::None, Sink::Zero, Sink::PerHead][pick(13, 3) as usize];
+        problem.top_k = (wild & 64 == 0).then_some(wild >> 7);
+        problem.adaptive_temperature = (wild & 128 == 0).then_some(AdaptiveTemperature {
+            coefficients: [1.0, 0.5, 0.0, -2.0, f32::from_bits(wild.rotate_left(3))],
+            above: f32::from_bits(wild.rotate_left(5)),
+        });
         let gains = [NormGains::None, NormGains::Shared, NormGains::PerHead][pick(21, 3) as usize];
         let eps = f32::from_bits(wild.rotate_left(11));
         problem.qk_norm = match wild % 7 {
@@ -989,6 +1063,8 @@ fn add_options(problem: &mut Problem, wild: u32, on: [bool; 3]) {
             _ => None,
         };
         problem.normalizer = match wild % 7 {
+            2 => Normalizer::Sparsemax,
+            3 => Normalizer::Entmax15,
             0 => Normalizer::Sigmoid { bias: SigmoidBias::Value(f32::from_bits(wild)) },
             1 => Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible },
             _ => Normalizer::Softmax,

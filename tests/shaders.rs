@@ -10,9 +10,9 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use std::collections::HashSet;
 use wgpu_attention::{
-    Access, AdapterClass, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout, LengthScale,
-    MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink, Stats, Strides,
-    Temperature, TileMask, Tiles, Window,
+    Access, AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout,
+    LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink,
+    Stats, Strides, Temperature, TileMask, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -281,6 +281,15 @@ fn each_option() -> Vec<Problem> {
         for row_max in [false, true] {
             add(&|p| (p.normalizer, p.stats.row_max) = (Normalizer::Sigmoid { bias }, row_max));
         }
+    }
+    for entropy in [false, true] {
+        for normalizer in [Normalizer::Sparsemax, Normalizer::Entmax15] {
+            add(&|p| (p.normalizer, p.stats.entropy) = (normalizer, entropy));
+        }
+        add(&|p| (p.top_k, p.stats.entropy) = (Some(7), entropy));
+        add(&|p| {
+            (p.adaptive_temperature, p.stats.entropy) = (Some(AdaptiveTemperature::default()), entropy);
+        });
     }
     for sink in [Sink::None, Sink::PerHead] {
         add(&|p| (p.dropout, p.sink) = (Some(Dropout { rate: 0.1 }), sink));

@@ -11,8 +11,9 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
 use wgpu_attention::{
-    AdapterClass, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat, NormGains, Normalizer,
-    Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature, TileMask, Window,
+    AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat,
+    NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature,
+    TileMask, Window,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -74,6 +75,10 @@ fn problems() -> Vec<Problem> {
                     .normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible })
                     .dropout(0.1),
                 stats.clone().dropout(0.1).sink(Sink::Zero),
+                stats.clone().top_k(9).with_kv_len().sink(Sink::PerHead),
+                stats.clone().adaptive_temperature(AdaptiveTemperature::default()).softcap(20.0),
+                plain.clone().with_entropy().normalizer(Normalizer::Sparsemax).causal(Alignment::TopLeft),
+                plain.clone().normalizer(Normalizer::Entmax15).dropout(0.1),
                 stats.bias(DType::F32, full).length_scale(LengthScale::Llama4 { coef: 0.1, floor: 8 }),
             ]);
         }

@@ -40,10 +40,20 @@ fn rebase(state: State, m: f32, lens: Lens) -> State {
     return State(m, alpha * state.l, alpha * (state.u + state.l * by), state.at);
 }
 
+// Numbers in their order, as integers: a device may take subnormal numbers for 0, and the largest of them would not be found.
+fn order(bits: u32) -> u32 {
+    if (bits == 0x80000000u) {
+        return 0x80000000u; // -0 is 0
+    }
+    return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
+}
+
 fn merge(a: State, b: State, lens: Lens) -> State {
     // An empty state has the lowest maximum there is, and no place.
-    let b_wins = b.m > a.m || (b.m == a.m && b.at < a.at);
-    let m = max(a.m, b.m);
+    let a_order = order(bitcast<u32>(a.m));
+    let b_order = order(bitcast<u32>(b.m));
+    let b_wins = b_order > a_order || (b_order == a_order && b.at < a.at);
+    let m = select(a.m, b.m, b_wins);
     let x = rebase(a, m, lens);
     let y = rebase(b, m, lens);
     return State(m, x.l + y.l, x.u + y.u, select(a.at, b.at, b_wins));
@@ -63,9 +73,9 @@ fn collect(start: u32, first: u32, end: u32, lens: Lens) -> State {
             if (place < end) {
                 bits[e] = load_x(start + place * params.x.step);
             }
-            let number = bitcast<f32>(bits[e]);
-            if (bits[e] != MINUS_INFINITY_BITS && (number > m || at == NOWHERE)) {
-                m = number;
+            let higher = order(bits[e]) > order(bitcast<u32>(m)) || at == NOWHERE;
+            if (bits[e] != MINUS_INFINITY_BITS && higher) {
+                m = bitcast<f32>(bits[e]);
                 at = place;
             }
         }

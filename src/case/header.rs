@@ -6,6 +6,7 @@ use crate::mask::{Alignment, Window};
 use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::scores::ScoreStage;
+use crate::sharpness::AdaptiveTemperature;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ impl Op {
                 "causal",
                 "causal_offset",
                 "window",
+                "adaptive_temperature",
+                "top_k",
                 "normalizer",
                 "sigmoid_bias",
                 "dropout",
@@ -84,6 +87,8 @@ pub(crate) struct Header {
     pub causal: bool,
     pub causal_offset: Option<Alignment>,
     pub window: Option<Window>,
+    pub adaptive_temperature: Option<AdaptiveTemperature>,
+    pub top_k: Option<u32>,
     pub normalizer: Normalizer,
     pub dropout: Option<(Dropout, [u32; 2])>,
     pub scores: Option<ScoreStage>,
@@ -105,6 +110,8 @@ impl Header {
             causal: false,
             causal_offset: None,
             window: None,
+            adaptive_temperature: None,
+            top_k: None,
             normalizer: Normalizer::Softmax,
             dropout: None,
             scores: None,
@@ -144,6 +151,8 @@ impl Header {
             },
             causal_offset: keys.take("causal_offset").map(causal_offset).transpose()?,
             window: keys.take("window").map(window).transpose()?,
+            adaptive_temperature: keys.take("adaptive_temperature").map(adaptive).transpose()?,
+            top_k: keys.take("top_k").map(top_k).transpose()?,
             normalizer: normalizer(&mut keys)?,
             dropout: keys.take("dropout").map(dropout).transpose()?,
             scores: keys
@@ -194,8 +203,16 @@ impl Header {
         if let Some(w) = &self.window {
             put("window", json!({"left": w.left, "right": w.right, "keep_first": w.keep_first}));
         }
+        if let Some(AdaptiveTemperature { coefficients, above }) = self.adaptive_temperature {
+            put("adaptive_temperature", json!({"coefficients": coefficients, "above": above}));
+        }
+        if let Some(k) = self.top_k {
+            put("top_k", json!(k));
+        }
         match self.normalizer {
             Normalizer::Softmax => {}
+            Normalizer::Sparsemax => drop(put("normalizer", json!("sparsemax"))),
+            Normalizer::Entmax15 => drop(put("normalizer", json!("entmax15"))),
             Normalizer::Sigmoid { bias } => {
                 put("normalizer", json!("sigmoid"));
                 let bias = match bias {
@@ -267,6 +284,26 @@ fn window(value: Value) -> Result<Window, CaseError> {
     Ok(window)
 }
 
+fn adaptive(value: Value) -> Result<AdaptiveTemperature, CaseError> {
+    const RULE: &str = "{\"coefficients\": [five numbers], \"above\": number from 0}";
+    let list = |value: &Value| value.as_array()?.iter().map(|x| Some(x.as_f64()? as f32)).collect();
+    let coefficients: Option<Vec<f32>> = value.get("coefficients").and_then(list);
+    let above = value.get("above").and_then(Value::as_f64).filter(|x| x.is_finite() && *x >= 0.0);
+    match (coefficients.as_deref(), above, value.as_object().map(Map::len)) {
+        (Some(&[a, b, c, d, e]), Some(above), Some(2)) => {
+            Ok(AdaptiveTemperature { coefficients: [a, b, c, d, e], above: above as f32 })
+        }
+        _ => Err(wrong("adaptive_temperature", value, RULE)),
+    }
+}
+
+fn top_k(value: Value) -> Result<u32, CaseError> {
+    match value.as_u64().and_then(|k| u32::try_from(k).ok()).filter(|&k| k > 0) {
+        Some(k) => Ok(k),
+        None => Err(wrong("top_k", value, "an integer of 32 bits, at least 1")),
+    }
+}
+
 fn norm_name(kind: NormKind) -> &'static str {
     match kind {
         NormKind::L2 => "l2",
@@ -295,12 +332,15 @@ const MINUS_LN_SEQ_K: &str = "-ln(seq_k)";
 const MINUS_LN_VISIBLE: &str = "-ln(visible)";
 
 fn normalizer(keys: &mut Keys) -> Result<Normalizer, CaseError> {
-    let name = keys.choice("normalizer", &["softmax", "sigmoid"], "\"softmax\" or \"sigmoid\"")?;
+    const NAMES: &str = "\"softmax\", \"sigmoid\", \"sparsemax\" or \"entmax15\"";
+    let name = keys.choice("normalizer", &["softmax", "sigmoid", "sparsemax", "entmax15"], NAMES)?;
     let bias = keys.take("sigmoid_bias");
     match (name.as_deref(), bias) {
         (Some("sigmoid"), None) => Err(CaseError::MissingKey("sigmoid_bias")),
         (Some("sigmoid"), Some(bias)) => Ok(Normalizer::Sigmoid { bias: sigmoid_bias(bias)? }),
         (_, Some(bias)) => Err(wrong("sigmoid_bias", bias, "left out, where the normalizer is no sigmoid")),
+        (Some("sparsemax"), None) => Ok(Normalizer::Sparsemax),
+        (Some("entmax15"), None) => Ok(Normalizer::Entmax15),
         (_, None) => Ok(Normalizer::Softmax),
     }
 }

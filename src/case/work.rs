@@ -79,6 +79,8 @@ impl Work {
             })
         });
         problem.normalizer = header.normalizer;
+        problem.adaptive_temperature = header.adaptive_temperature;
+        problem.top_k = header.top_k;
         problem.dropout = header.dropout.map(|(dropout, _)| dropout);
         let alibi_slopes = floats("alibi_slopes");
         problem.alibi = alibi_slopes.is_some();

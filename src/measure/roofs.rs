@@ -20,7 +20,7 @@ pub struct Roofs {
     pub exp2: f64,
     /// Bytes that a copy between two buffers reads and writes, each counted.
     pub copy: f64,
-    /// Bytes that threads read from a buffer, which decoding does most of the time.
+    /// Bytes that workgroups read from a buffer, which decoding does most of the time: each thread its own, or all the same at a time.
     pub read: f64,
     /// Bytes that threads read from workgroup memory, vec4s side by side.
     pub workgroup: f64,
@@ -43,16 +43,16 @@ impl Roofs {
     /// # Errors
     /// [`Error::Driver`], [`Error::OutOfMemory`], [`Error::DeviceLost`].
     pub async fn measure(attention: &Attention, stopwatch: &Stopwatch, time: Duration) -> Result<Roofs> {
-        let share = time / (3 * CHAINS.len() as u32 + 3);
-        let mut best = [0.0f64; 6];
+        let share = time / (3 * CHAINS.len() as u32 + 4);
+        let mut best = [0.0f64; 7];
         for (roof, &(kind, chains)) in best.iter_mut().zip(&ROOFS) {
             for &chains in chains {
                 let probe = Probe::new(attention, kind, chains).await?;
                 *roof = roof.max(probe.rate(stopwatch, share).await?);
             }
         }
-        let [fma, dot, exp2, copy, read, workgroup] = best;
-        Ok(Roofs { fma, dot, exp2, copy, read, workgroup })
+        let [fma, dot, exp2, copy, read, together, workgroup] = best;
+        Ok(Roofs { fma, dot, exp2, copy, read: read.max(together), workgroup })
     }
 }
 
@@ -63,18 +63,20 @@ enum Kind {
     Exp2,
     Copy,
     Read,
+    ReadTogether,
     Workgroup,
 }
 
 /// Independent chains in a thread. More hide latencies; too many do not fit the registers.
 const CHAINS: [u32; 3] = [2, 4, 8];
 
-const ROOFS: [(Kind, &[u32]); 6] = [
+const ROOFS: [(Kind, &[u32]); 7] = [
     (Kind::Fma, &CHAINS),
     (Kind::Dot, &CHAINS),
     (Kind::Exp2, &CHAINS),
     (Kind::Copy, &[1]),
     (Kind::Read, &[1]),
+    (Kind::ReadTogether, &[1]),
     (Kind::Workgroup, &[4]),
 ];
 
@@ -111,6 +113,7 @@ fn source(kind: Kind, chains: u32) -> String {
         Kind::Exp2 => include_str!("../../shaders/roofs/exp2.wgsl"),
         Kind::Copy => include_str!("../../shaders/roofs/copy.wgsl"),
         Kind::Read => include_str!("../../shaders/roofs/read.wgsl"),
+        Kind::ReadTogether => include_str!("../../shaders/roofs/read_together.wgsl"),
         Kind::Workgroup => include_str!("../../shaders/roofs/workgroup.wgsl"),
     };
     let constants =
@@ -136,7 +139,7 @@ impl Probe {
             Kind::Fma => (operations(4 * 2), 1..=MOST_GROUPS, 48),
             Kind::Dot => (operations(8), 1..=MOST_GROUPS, 48),
             Kind::Exp2 => (operations(4), 1..=MOST_GROUPS, 48),
-            Kind::Copy | Kind::Read => {
+            Kind::Copy | Kind::Read | Kind::ReadTogether => {
                 let each = if kind == Kind::Copy { 2 * per_group } else { per_group };
                 (
                     f64::from(each),

@@ -151,11 +151,14 @@ pub(super) fn check_alignment(plan: &Plan, caps: &Caps) -> Result<()> {
 
 /// The most rounds that one thread makes in all loops of the kernel together: one line for each loop of `shaders/`. Each loop
 /// counts one more, for the round in which it ends.
-fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
+fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
     let tiles = &key.tiles;
-    let (seq_k, dim4) = (u64::from(seq_k), u64::from(key.head_dim_qk.div_ceil(4)));
+    let (seq_k, dim4) = (u64::from(problem_keys), u64::from(key.head_dim_qk.div_ceil(4)));
+    let passes = u64::from(key.search.most_passes(problem_keys));
     if key.kernel == Kernel::Naive {
-        return (dim4 + 1).max(3 * (seq_k + 1));
+        // Each pass of a search goes through the scores; one more takes what it found to them.
+        let search = if passes > 0 { passes * (1 + seq_k + 1) + 1 + seq_k + 1 } else { 0 };
+        return (dim4 + 1).max(3 * (seq_k + 1) + search);
     }
     let [threads, row_groups, keys, lanes, chunk, v_step] =
         [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]
@@ -169,7 +172,11 @@ fn iterations(key: &PipelineKey, seq_k: u32) -> u64 {
     let output = keys.div_ceil(v_step) * (1 + v_staging + v_step + 2) + 1;
     let softmax = lanes + 1;
     let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
+    let tiles = seq_k.div_ceil(keys);
+    // Of a search: scores of all tiles, then what the threads have gathered, and whether any row needs another pass.
+    let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();
+    let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + row_groups);
+    let attention = row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1);
     let classify = if key.tile_classes { staging(16 * keys * row_groups) } else { 0 };
-    let attention = row_norms + seq_k.div_ceil(keys) * (1 + scores + softmax + output) + 1 + 2 * (lanes + 1);
     attention.max(classify)
 }

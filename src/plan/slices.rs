@@ -325,7 +325,9 @@ impl<'a> Slicer<'a> {
 
     fn flops(&self, size: Extent) -> u64 {
         let shape = &self.problem.shape;
-        let per_pair = 2 * (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v));
+        // A search computes scores again in each pass.
+        let passes = 1 + u64::from(self.key.search.most_passes(shape.seq_k));
+        let per_pair = 2 * (passes * u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v));
         [size.batches, size.heads, size.rows, shape.seq_k]
             .iter()
             .fold(per_pair, |n, &s| n.saturating_mul(s.into()))

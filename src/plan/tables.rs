@@ -389,6 +389,8 @@ pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
         Normalizer::Softmax => NormalizerSource::Softmax,
         Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible } => NormalizerSource::SigmoidVisible,
         Normalizer::Sigmoid { .. } => NormalizerSource::Sigmoid,
+        Normalizer::Sparsemax => NormalizerSource::Sparsemax,
+        Normalizer::Entmax15 => NormalizerSource::Entmax15,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Cpu, Mods};
 use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
+use crate::kernel::Search;
 use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::plan::{Plan, Tiles};
 use crate::problem::Problem;
@@ -22,7 +23,8 @@ const MAX_BIAS: f32 = 1.0e38;
 /// twin against [`truth`](super::truth) shows how much of a GPU's error is the scheme's and how much the device's.
 ///
 /// # Errors
-/// What [`Inputs::check`] finds; [`Error::KernelUnavailable`] for a plan of another kernel; [`Error::Missing`] for a problem with
+/// What [`Inputs::check`] finds; [`Error::KernelUnavailable`] for a plan of another kernel, and for a problem whose keys are gone through
+/// more than once (adaptive temperature, top-k, sparsemax, entmax); [`Error::Missing`] for a problem with
 /// user code, which does not run on the CPU.
 pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let problem = plan.problem();
@@ -33,6 +35,12 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
             reason: "it has no f32 twin: the tiled kernel has".to_owned(),
         });
     };
+    if problem.search() != Search::None {
+        return Err(Error::KernelUnavailable {
+            kernel: plan.kernel().name(),
+            reason: "its f32 twin goes through the keys once, and this problem needs more passes".to_owned(),
+        });
+    }
     let s = &problem.shape;
     let out_view = problem.view(Tensor::Out)?;
     let sequences = cpu.sequences();
@@ -146,7 +154,8 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 continue;
             }
             let mut p = match problem.normalizer {
-                Normalizer::Softmax => unit.weight(score - m),
+                // Sparsemax and entmax were refused above.
+                Normalizer::Softmax | Normalizer::Sparsemax | Normalizer::Entmax15 => unit.weight(score - m),
                 Normalizer::Sigmoid { .. } => {
                     1.0 / (1.0 + ((score + level) * (-LOG2_E / unit.natural)).min(126.0).exp2())
                 }

@@ -6,7 +6,7 @@ use crate::kernel::{Kernel, PipelineKey};
 use crate::plan::{Plan, PlanOptions, Tiles};
 use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Choices that a [`Tuner`](super::Tuner) found, for any number of devices and classes of problems.
 ///
@@ -211,7 +211,7 @@ impl Tuning {
     /// # Errors
     /// [`TuningError::NoCacheFolder`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn default_path() -> Result<PathBuf, TuningError> {
+    pub fn default_path() -> Result<std::path::PathBuf, TuningError> {
         use etcetera::base_strategy::{BaseStrategy, choose_native_strategy};
         let folders = choose_native_strategy().map_err(|e| TuningError::NoCacheFolder(e.to_string()))?;
         Ok(folders.cache_dir().join("wgpu-attention").join("tuning.json"))

@@ -646,7 +646,11 @@ pub fn check_all(gpu: &Gpu, case: &Case) {
 pub fn assert_right(gpu: &Gpu, plan: &Plan, case: &Case, truth: &reference::Truth, got: &Outputs) {
     let head = || format!("{}, seed {}, on {}\n{plan}\n{:?}", test_name(), case.seed, gpu.name, case.problem);
     let largest = case.v.iter().filter(|v| v.is_finite()).fold(0f32, |m, v| m.max(v.abs()));
-    let loosest = truth.out.iter().fold(0f64, |m, x| m.max(x.bound)) / f64::from(largest.max(1e-30));
+    let mut bounds: Vec<f64> = truth.out.iter().map(|x| x.bound).collect();
+    bounds.sort_by(f64::total_cmp);
+    // Now and then two scores are so near to each other that f32 may take either for the k-th largest: one row in fifty may be loose.
+    let strays = if case.problem.top_k.is_some() { bounds.len() / 50 } else { 0 };
+    let loosest = bounds.iter().rev().nth(strays).copied().unwrap_or(0.0) / f64::from(largest.max(1e-30));
     assert!(
         loosest <= case.vacuous,
         "{}\nthe bound is {loosest:e} of the largest |v|, which shows nothing",

@@ -2,8 +2,9 @@
 
 use super::{Rng, set_causal};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains, Normalizer, Problem,
-    QkNorm, Scale, Shape, SigmoidBias, Sink, Stats, Strides, Temperature, Tensor, Window,
+    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains,
+    Normalizer, Problem, QkNorm, Scale, Shape, SigmoidBias, Sink, Stats, Strides, Temperature, Tensor,
+    Window,
 };
 
 /// A few head dims, so that most of the time is not the compiler's.
@@ -131,6 +132,21 @@ fn add_weights(problem: &mut Problem, rng: &mut Rng) {
         let bias = rng.pick(&[number, SigmoidBias::MinusLogSeqK, SigmoidBias::MinusLogVisible]);
         problem.normalizer = Normalizer::Sigmoid { bias };
         (problem.sink, problem.stats.lse, problem.stats.entropy) = (Sink::None, false, false);
+    }
+    // Scores that are all alike have no k largest.
+    let apart = problem.scale != Scale::Value(0.0) && problem.softcap.is_none_or(|cap| cap > 1.0);
+    if problem.normalizer == Normalizer::Softmax {
+        match rng.below(12) {
+            0 if problem.sink == Sink::None => {
+                problem.adaptive_temperature = Some(AdaptiveTemperature::default());
+            }
+            1 if apart => problem.top_k = Some(rng.range(8, 60) as u32),
+            n @ 2..=3 => {
+                problem.normalizer = if n == 2 { Normalizer::Sparsemax } else { Normalizer::Entmax15 };
+                (problem.sink, problem.stats.lse) = (Sink::None, false);
+            }
+            _ => {}
+        }
     }
     if rng.chance(0.2) {
         problem.dropout = Some(Dropout { rate: rng.pick(&[0.0, 0.1, 0.5, 0.9]) });

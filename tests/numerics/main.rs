@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod adaptive;
 mod adversarial;
 mod block_masks;
 mod causal;
@@ -11,6 +12,7 @@ mod dense;
 mod documents;
 mod dropout;
 mod empty;
+mod entmax;
 mod heads;
 mod layouts;
 mod leaks;
@@ -27,4 +29,5 @@ mod slicing;
 mod stats;
 mod storage;
 mod tiles;
+mod top_k;
 mod windows;

@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod sampling;
+mod sampling_distribution;
 mod shaders;
 mod softmax;
 mod softmax_backward;

@@ -19,6 +19,7 @@ mod output;
 mod page;
 mod plot;
 mod run;
+mod softmax;
 mod study;
 mod tune;
 mod validate;
@@ -42,6 +43,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done and right, 1 a result is wrong or t
 enum Command {
     Info(info::Args),
     Run(Box<run::Args>),
+    Softmax(softmax::Args),
     Check(check::Args),
     Validate(validate::Args),
     Demo(demo::Args),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Info(args) => info::main(args, &mut out),
         Command::Run(args) => run::main(args, &mut out),
+        Command::Softmax(args) => softmax::main(args, &mut out),
         Command::Check(args) => check::main(args, &mut out),
         Command::Validate(args) => validate::main(args, &mut out),
         Command::Demo(args) => demo::main(args, &mut out),

@@ -18,7 +18,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Normalizer, QkNorm, Scale, ScoreStage, Sequences, Window, reference};
+use wgpu_attention::{
+    AdaptiveTemperature, Normalizer, QkNorm, Scale, ScoreStage, Sequences, Window, reference,
+};
 
 /// Compute attention of q, k and v from files
 ///
@@ -136,10 +138,20 @@ pub(crate) struct Args {
     #[arg(long, value_parser = flags::sinks, allow_hyphen_values = true, value_name = "zero|LIST|FILE.npy", help_heading = SCORES)]
     sinks: Option<SinksArg>,
 
-    /// What makes weights of scores: softmax, or sigmoid=BIAS, where the bias is a number, `seq-k` (-ln of the number of keys) or
-    /// `visible` (-ln of how many a row sees) [default: softmax]
+    /// What makes weights of scores: softmax, sparsemax, entmax15, or sigmoid=BIAS, where the bias is a number, `seq-k` (-ln of the
+    /// number of keys) or `visible` (-ln of how many a row sees) [default: softmax]
     #[arg(long, value_parser = flags::normalizer, value_name = "KIND", help_heading = WEIGHTS)]
     normalizer: Option<Normalizer>,
+    /// Each row attends to the K keys with the largest scores only
+    #[arg(long, value_name = "K", help_heading = WEIGHTS)]
+    top_k: Option<u32>,
+    /// A sharper softmax for rows of high entropy H: scores times max(1, C4 H^4 + ... + C0) where H > ABOVE [default: the
+    /// paper's numbers, arXiv 2410.01104]
+    #[arg(
+        long, require_equals = true, num_args = 0..=1, default_missing_value = "paper",
+        value_parser = flags::adaptive, value_name = "C4,C3,C2,C1,C0,ABOVE", help_heading = SHARPNESS
+    )]
+    adaptive_temperature: Option<AdaptiveTemperature>,
     /// Dropout on the weights: the probability that one is dropped, and the two numbers from which follows which
     #[arg(long, value_parser = flags::dropout, value_name = "RATE,SEED[,OFFSET]", help_heading = WEIGHTS)]
     dropout: Option<DropoutArg>,

@@ -115,11 +115,12 @@ pub(super) fn run(args: &Args) -> Result<Report> {
 
     for peer in peers {
         // Beside ours, and not in place of them.
-        if let Some(ours) = suite.rows.iter().find(|row| row.is_like(&peer)) {
+        if let Some(last) = suite.rows.iter().rposition(|row| row.is_like(&peer)) {
+            let ours = &suite.rows[last];
             let share = rounded(ours.share * ours.ms / peer.ms);
             let gb_s = rounded(ours.gb_s * ours.ms / peer.ms);
             let (limit, intensity) = (ours.limit, ours.intensity);
-            suite.rows.push(Row { share, gb_s, limit, intensity, ..peer });
+            suite.rows.insert(last + 1, Row { share, gb_s, limit, intensity, ..peer });
         }
     }
     let info = &suite.gpu.info;
@@ -168,7 +169,13 @@ fn read_peers(path: &Path) -> Result<Vec<Row>> {
         }
         Ok(Row { kernel: peer, ..row })
     };
-    text.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
+    // Drivers and runtimes print warnings between the rows.
+    let rows: Vec<Row> =
+        text.lines().map(str::trim).filter(|line| line.starts_with('{')).map(row).collect::<Result<_>>()?;
+    if rows.is_empty() {
+        return Err(Fail::file(path, "has no line with a JSON object"));
+    }
+    Ok(rows)
 }
 
 fn read_tuning(path: Option<&Path>) -> Result<Tuning> {
@@ -180,44 +187,64 @@ fn read_tuning(path: Option<&Path>) -> Result<Tuning> {
 }
 
 impl Suite {
+    /// All kernels on all problems: the cheap problems first, so that what time is too short for are the dear ones, and what
+    /// is known of a kernel by then says how long these would take.
     fn all(&mut self, items: &[Item], subjects: &[Subject], bar: &ProgressBar) -> Result<()> {
         // Steps of about a millisecond, so that the time left is one.
-        let steps = |item: &Item, subject: &Subject| (self.expected(item, subject) * 1e3).max(1.0) as u64;
-        let costs: Vec<u64> =
-            items.iter().flat_map(|item| subjects.iter().map(|subject| steps(item, subject))).collect();
-        bar.set_length(costs.iter().sum());
+        let steps = |item: &Item| -> Vec<u64> {
+            subjects.iter().map(|subject| (self.expected(item, subject) * 1e3).max(1.0) as u64).collect()
+        };
+        let costs: Vec<Vec<u64>> = items.iter().map(steps).collect();
+        bar.set_length(costs.iter().flatten().sum());
         bar.set_message("measuring");
-        let mut costs = costs.into_iter();
-        for item in items {
-            // Inputs and their right answer take time, too.
-            let any = subjects.iter().any(|subject| self.no_time(item, subject).is_none());
-            let work = any.then(|| pollster::block_on(Work::new(&self.gpu.attention, &item.problem)));
-            for subject in subjects {
-                let row = match (&work, self.no_time(item, subject)) {
-                    (Some(Ok(work)), None) => self.row(item, work, subject),
-                    (Some(Err(error)), _) => Err(error.clone().into()),
-                    (_, Some(because)) => Err(Skip::Because(because)),
-                    (None, None) => {
-                        Err(Skip::Because("there was no time for its inputs (--seconds)".to_owned()))
-                    }
-                };
-                let (because, wrong) = match row {
-                    Ok(row) => {
-                        self.rows.push(row);
-                        bar.inc(costs.next().unwrap_or(1));
-                        continue;
-                    }
-                    Err(Skip::Because(because)) => (because, false),
-                    Err(Skip::Wrong(because)) => (because, true),
-                    Err(Skip::Fail(fail)) => return Err(fail),
-                };
-                let kernel = subject.name().to_owned();
-                let problem = Row::of(&item.name, &item.problem).problem();
-                self.left_out.push(LeftOut { problem, kernel, because, wrong });
-                bar.inc(costs.next().unwrap_or(1));
-            }
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by(|&a, &b| self.floor(&items[a]).total_cmp(&self.floor(&items[b])));
+        // As they were asked for.
+        let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+        for at in order {
+            let (item, first_row, first_left) = (&items[at], self.rows.len(), self.left_out.len());
+            self.item(item, subjects, &costs[at], bar)?;
+            rows.extend((first_row..self.rows.len()).map(|n| (at, n)));
+            left_out.extend((first_left..self.left_out.len()).map(|n| (at, n)));
+        }
+        rows.sort_unstable();
+        left_out.sort_unstable();
+        self.rows = rows.into_iter().map(|(_, n)| self.rows[n].clone()).collect();
+        self.left_out = left_out.into_iter().map(|(_, n)| self.left_out[n].clone()).collect();
+        Ok(())
+    }
+
+    fn item(&mut self, item: &Item, subjects: &[Subject], costs: &[u64], bar: &ProgressBar) -> Result<()> {
+        // Inputs and their right answer take time, too.
+        let any = subjects.iter().any(|subject| self.no_time(item, subject).is_none());
+        let work = any.then(|| pollster::block_on(Work::new(&self.gpu.attention, &item.problem)));
+        for (subject, cost) in subjects.iter().zip(costs) {
+            let row = match (&work, self.no_time(item, subject)) {
+                (Some(Ok(work)), None) => self.row(item, work, subject),
+                (Some(Err(error)), _) => Err(error.clone().into()),
+                (_, Some(because)) => Err(Skip::Because(because)),
+                (None, None) => Err(Skip::Because("there was no time for its inputs (--seconds)".to_owned())),
+            };
+            bar.inc(*cost);
+            let (because, wrong) = match row {
+                Ok(row) => {
+                    self.rows.push(row);
+                    continue;
+                }
+                Err(Skip::Because(because)) => (because, false),
+                Err(Skip::Wrong(because)) => (because, true),
+                Err(Skip::Fail(fail)) => return Err(fail),
+            };
+            let kernel = subject.name().to_owned();
+            let problem = Row::of(&item.name, &item.problem).problem();
+            self.left_out.push(LeftOut { problem, kernel, because, wrong });
         }
         Ok(())
+    }
+
+    /// Seconds of one call at best.
+    fn floor(&self, item: &Item) -> f64 {
+        Cost::of(&item.problem).map_or(0.0, |cost| cost.floor(&self.roofs).0)
     }
 
     /// Seconds that a row takes, as far as can be guessed beforehand.
@@ -225,11 +252,12 @@ impl Suite {
         self.effort.as_secs_f64() + 4.0 * self.expected_call(item, subject)
     }
 
-    /// Seconds of one call, by the share of the roof that the same kernel reached before.
+    /// Seconds of one call, by the share that the same kernel reached last of the same roof.
     fn expected_call(&self, item: &Item, subject: &Subject) -> f64 {
-        let floor = Cost::of(&item.problem).map_or(0.0, |cost| cost.floor(&self.roofs).0);
-        let known = self.rows.iter().rev().find(|row| row.kernel == subject.name()).map(|row| row.share);
-        floor / known.unwrap_or_else(|| subject.guess()).max(1e-6)
+        let Ok(cost) = Cost::of(&item.problem) else { return 0.0 };
+        let (floor, limit) = cost.floor(&self.roofs);
+        let known = self.rows.iter().rev().find(|row| row.kernel == subject.name() && row.limit == limit);
+        floor / known.map_or_else(|| subject.guess(), |row| row.share).max(1e-6)
     }
 
     /// Why a row is left out for time, if it is.

@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use wgpu_attention::{
-    Alignment, DType, Dropout, LengthScale, Normalizer, QkNorm, Scale, ScoreStage, SigmoidBias, Window,
+    AdaptiveTemperature, Alignment, DType, Dropout, LengthScale, Normalizer, QkNorm, Scale, ScoreStage,
+    SigmoidBias, Window,
 };
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -174,12 +175,25 @@ pub(crate) fn normalizer(text: &str) -> Result<Normalizer, String> {
     let sigmoid = |bias| Some(Normalizer::Sigmoid { bias });
     match text.split_once('=').unwrap_or((text, "")) {
         ("softmax", "") => Some(Normalizer::Softmax),
+        ("sparsemax", "") => Some(Normalizer::Sparsemax),
+        ("entmax15", "") => Some(Normalizer::Entmax15),
         ("sigmoid", "seq-k") => sigmoid(SigmoidBias::MinusLogSeqK),
         ("sigmoid", "visible") => sigmoid(SigmoidBias::MinusLogVisible),
         ("sigmoid", bias) => parse(bias).map(SigmoidBias::Value).and_then(sigmoid),
         _ => None,
     }
-    .ok_or_else(|| "expected is softmax, sigmoid=NUMBER, sigmoid=seq-k or sigmoid=visible".to_owned())
+    .ok_or_else(|| {
+        "expected is softmax, sparsemax, entmax15, sigmoid=NUMBER, sigmoid=seq-k or sigmoid=visible"
+            .to_owned()
+    })
+}
+
+pub(crate) fn adaptive(text: &str) -> Result<AdaptiveTemperature, String> {
+    match list(text).as_deref() {
+        _ if text == "paper" => Ok(AdaptiveTemperature::default()),
+        Some(&[a, b, c, d, e, above]) => Ok(AdaptiveTemperature { coefficients: [a, b, c, d, e], above }),
+        _ => Err("expected are six numbers with commas between, or nothing".to_owned()),
+    }
 }
 
 /// `--dropout` with its seed and offset.
@@ -293,8 +307,16 @@ mod tests {
         assert_eq!(normalizer("sigmoid=-1.5"), sigmoid(SigmoidBias::Value(-1.5)));
         assert_eq!(normalizer("sigmoid=seq-k"), sigmoid(SigmoidBias::MinusLogSeqK));
         assert_eq!(normalizer("sigmoid=visible"), sigmoid(SigmoidBias::MinusLogVisible));
-        for bad in ["", "softmax=1", "sigmoid", "sigmoid=x", "hardmax"] {
+        assert_eq!(normalizer("sparsemax"), Ok(Normalizer::Sparsemax));
+        assert_eq!(normalizer("entmax15"), Ok(Normalizer::Entmax15));
+        for bad in ["", "softmax=1", "sigmoid", "sigmoid=x", "hardmax", "entmax15=2"] {
             assert!(normalizer(bad).is_err(), "{bad}");
+        }
+        let own = AdaptiveTemperature { coefficients: [0.0, 0.0, 0.0, 1.0, -2.0], above: 3.0 };
+        assert_eq!(adaptive("0,0,0,1,-2,3"), Ok(own));
+        assert_eq!(adaptive("paper"), Ok(AdaptiveTemperature::default()));
+        for bad in ["", "1", "1,2,3,4,5", "1,2,3,4,5,x"] {
+            assert!(adaptive(bad).is_err(), "{bad}");
         }
     }
 

@@ -154,6 +154,12 @@ impl Args {
         if let Some(normalizer) = self.normalizer {
             work.problem.normalizer = normalizer;
         }
+        if self.top_k.is_some() {
+            work.problem.top_k = self.top_k;
+        }
+        if self.adaptive_temperature.is_some() {
+            work.problem.adaptive_temperature = self.adaptive_temperature;
+        }
         if let Some(DropoutArg { dropout, seed }) = self.dropout {
             (work.problem.dropout, work.dropout) = (Some(dropout), Some(seed));
         }

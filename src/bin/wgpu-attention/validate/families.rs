@@ -24,7 +24,7 @@ impl Family {
     }
 }
 
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 31] = [
     "all",
     "no score option",
     "grouped heads",
@@ -48,6 +48,9 @@ const NAMES: [&str; 28] = [
     "alibi",
     "sink",
     "sigmoid",
+    "entmax",
+    "adaptive temperature",
+    "top-k",
     "dropout",
     "f16",
     "bf16",
@@ -79,6 +82,9 @@ pub(super) fn families(p: &Problem) -> Vec<&'static str> {
         ("alibi", p.alibi),
         ("sink", p.sink != Sink::None),
         ("sigmoid", matches!(p.normalizer, Normalizer::Sigmoid { .. })),
+        ("entmax", matches!(p.normalizer, Normalizer::Sparsemax | Normalizer::Entmax15)),
+        ("adaptive temperature", p.adaptive_temperature.is_some()),
+        ("top-k", p.top_k.is_some()),
         ("dropout", p.dropout.is_some()),
     ];
     let rest = [

@@ -2,8 +2,9 @@
 
 use crate::work::{Work, uses_positions};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains, Normalizer, Problem,
-    QkNorm, Result, Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window, alibi_slopes,
+    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Layout, LengthScale, MaskFormat, NormGains,
+    Normalizer, Problem, QkNorm, Result, Scale, Shape, SigmoidBias, Sink, Stats, Temperature, Tensor, Window,
+    alibi_slopes,
 };
 
 /// SplitMix64: small, seeded, the same on every platform.
@@ -177,6 +178,21 @@ fn add_weights(problem: &mut Problem, options: &mut Rng, sizes: &mut Rng) {
         problem.normalizer = Normalizer::Sigmoid { bias };
         // What it does not have.
         (problem.sink, problem.stats.lse, problem.stats.entropy) = (Sink::None, false, false);
+    }
+    // Scores that are all alike have no k largest.
+    let apart = problem.scale != Scale::Value(0.0) && problem.softcap.is_none_or(|cap| cap > 1.0);
+    if problem.normalizer == Normalizer::Softmax {
+        match options.pick([0, 0, 0, 0, 0, 0, 1, 2, 3, 4]) {
+            1 if problem.sink == Sink::None => {
+                problem.adaptive_temperature = Some(AdaptiveTemperature::default());
+            }
+            2 if apart => problem.top_k = Some(sizes.range(8, 60) as u32),
+            n @ 3..=4 => {
+                problem.normalizer = if n == 3 { Normalizer::Sparsemax } else { Normalizer::Entmax15 };
+                (problem.sink, problem.stats.lse) = (Sink::None, false);
+            }
+            _ => {}
+        }
     }
     if options.chance(0.2) {
         problem.dropout = Some(Dropout { rate: sizes.pick([0.0, 0.1, 0.5, 0.9]) });

@@ -27,7 +27,7 @@ pub(super) fn shrink(problem: &Problem, mut fails: impl FnMut(&Problem) -> bool)
 
 /// Each with one option less or one size halved.
 fn candidates(problem: &Problem) -> Vec<Problem> {
-    let options: [fn(&mut Problem); 22] = [
+    let options: [fn(&mut Problem); 24] = [
         |p| p.mask = None,
         |p| p.bias = None,
         |p| p.softcap = None,
@@ -35,6 +35,8 @@ fn candidates(problem: &Problem) -> Vec<Problem> {
         |p| p.sink = Sink::None,
         |p| p.normalizer = Normalizer::Softmax,
         |p| p.dropout = None,
+        |p| p.adaptive_temperature = None,
+        |p| p.top_k = None,
         |p| p.length_scale = LengthScale::None,
         |p| p.qk_norm = p.qk_norm.map(|norm| norm.gains(NormGains::None)),
         |p| p.qk_norm = None,

@@ -1,0 +1,37 @@
+// Divides a row's logits by its temperature, given as 1 / T. Where that would leave LARGEST, the largest logit becomes 0 first: a softmax
+// does not mind.
+
+fn scale_row(row: u32, thread: u32, inverse: f32, limit: f32) {
+    let best = largest(row, thread);
+    let highest = number(best.x);
+    // The lowest, by the order turned round.
+    var mine = vec2<u32>(0u, 0u);
+    for (var token = thread; token < params.vocab; token += THREADS) {
+        let bits = work[at(row, token)];
+        if (bits != NOTHING) {
+            mine.x = max(mine.x, ~order(bits));
+        }
+    }
+    let lowest = number(~best_of(mine, thread).x);
+    let shifted = best.y != NO_TOKEN && max(abs(highest), abs(lowest)) > limit;
+    for (var token = thread; token < params.vocab; token += THREADS) {
+        let bits = work[at(row, token)];
+        if (bits != NOTHING) {
+            var logit = bitcast<f32>(bits);
+            if (shifted) {
+                logit = max(bitcast<f32>(clean(bitcast<u32>(logit - highest))), -limit);
+            }
+            work[at(row, token)] = clean(bitcast<u32>(logit * inverse));
+        }
+    }
+}
+
+// Temperature 0: only the largest stays, the lowest token of equal ones.
+fn keep_largest(row: u32, thread: u32) {
+    let best = largest(row, thread);
+    for (var token = thread; token < params.vocab; token += THREADS) {
+        if (token != best.y) {
+            work[at(row, token)] = NOTHING;
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Problem -> plan, in pure Rust: a dispatch for each step, slices, and where the settings go.
+
+use super::chain::Chain;
+use super::problem::{Finish, Problem, Seed};
+use super::shader::{Params, Pass, Variant};
+use crate::caps::Caps;
+use crate::error::{Error, Result};
+use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use core::fmt;
+
+/// The caller's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Logits,
+    Settings,
+    History,
+    Bias,
+    Allowed,
+    Out,
+}
+
+impl Caller {
+    pub(crate) const COUNT: usize = 6;
+    pub(crate) const ALL: [Caller; 6] =
+        [Caller::Logits, Caller::Settings, Caller::History, Caller::Bias, Caller::Allowed, Caller::Out];
+
+    /// Its name in errors.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Caller::Logits => "logits",
+            Caller::Settings => "settings",
+            Caller::History => "history",
+            Caller::Bias => "bias",
+            Caller::Allowed => "allowed",
+            Caller::Out => "out",
+        }
+    }
+}
+
+/// Words of a row's settings before those of its steps: seed, seed, offset, and one that is not in use.
+const HEAD: u32 = 4;
+/// A vocabulary up to this has a small workgroup.
+const SHORT: u32 = 1024;
+/// Words of a step's settings.
+const WORDS: u32 = 4;
+
+/// Everything that is decided before a device is involved. Its `Display` explains it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    problem: Problem,
+    threads: u32,
+    slices: usize,
+    program: Program<Variant>,
+}
+
+impl Plan {
+    /// Plans a problem for a device's capabilities.
+    ///
+    /// # Errors
+    /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and cutting it up by rows does not help.
+    pub fn new(problem: &Problem, caps: &Caps) -> Result<Plan> {
+        problem.check()?;
+        // Two sizes, so that few variants are compiled.
+        let useful = if problem.vocab > SHORT { 256 } else { 64 };
+        let threads = (1 << caps.threads().max(1).ilog2()).min(useful);
+        let mut plan = Plan { problem: problem.clone(), threads, slices: 0, program: Program::new(caps) };
+        plan.check_limits(caps)?;
+        plan.cut(caps)?;
+        Ok(plan)
+    }
+
+    /// What is dispatched for a slice, with the place of its settings.
+    fn passes(&self) -> Vec<(Pass, u32)> {
+        let p = &self.problem;
+        let finish = Pass::Finish { gumbel: p.finish == Finish::Gumbel, log_probs: p.log_probs };
+        let steps = p.chain.steps().iter().map(Pass::from).zip((0..).map(|n| HEAD + n * WORDS));
+        [(Pass::Begin, 0)].into_iter().chain(steps).chain([(finish, 0)]).collect()
+    }
+
+    fn settings_words(&self) -> u32 {
+        HEAD + WORDS * self.problem.chain.steps().len() as u32
+    }
+
+    fn check_limits(&self, caps: &Caps) -> Result<()> {
+        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
+            if needed <= available {
+                return Ok(());
+            }
+            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
+        };
+        limited(
+            "a workgroup",
+            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+            1,
+            caps.threads().into(),
+            "ask for a device that can run compute shaders",
+        )?;
+        limited(
+            "a workgroup",
+            "max_compute_workgroup_storage_size",
+            // Seven 64-bit sums for each thread, and a number.
+            u64::from(self.threads) * 56 + 16,
+            caps.max_compute_workgroup_storage_size.into(),
+            "ask for a device with WebGPU's default limits",
+        )?;
+        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+        for role in Caller::ALL {
+            if role != Caller::Logits {
+                limited(
+                    role.field(),
+                    "max_storage_buffer_binding_size",
+                    self.bytes(role),
+                    binding,
+                    "call once for a part of the rows",
+                )?;
+            }
+        }
+        limited(
+            "a thread that goes through its part of the vocabulary",
+            "max_loop_iterations",
+            self.iterations(),
+            caps.loop_iterations(),
+            "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter, or a smaller \
+             vocabulary or history",
+        )
+    }
+
+    /// The most rounds that one thread makes in all loops of a step together. Selecting sweeps most often: 11 times for the key, 8 for
+    /// equal ones, four times around that, and each sum takes its steps.
+    fn iterations(&self) -> u64 {
+        let sweep = u64::from(self.problem.vocab.div_ceil(self.threads)) + 1;
+        let sum = 8 * (u64::from(self.threads.ilog2()) + 1);
+        let select = 24 * (sweep + sum + 1) + 256;
+        let list = |n: u32| u64::from(n.div_ceil(self.threads)) * (u64::from(n) + 1) + 1;
+        select.max(list(self.problem.history)).max(list(self.problem.bias))
+    }
+
+    /// Rows of a slice: as many as fit.
+    fn cut(&mut self, caps: &Caps) -> Result<()> {
+        let all = self.problem.rows;
+        if all == 0 {
+            return Ok(());
+        }
+        let mut rows = all;
+        while let Some((limit, needed, available)) = self.too_much(rows, caps) {
+            if rows == 1 {
+                return Err(Error::LimitExceeded {
+                    what: "one row of logits".to_owned(),
+                    limit,
+                    needed,
+                    available,
+                    advice: "ask for a device with larger limits (helpful_limits)",
+                });
+            }
+            rows = rows.div_ceil(2);
+        }
+        for first in (0..all).step_by(rows as usize) {
+            self.slice(first, rows.min(all - first), caps);
+            self.slices += 1;
+        }
+        Ok(())
+    }
+
+    fn aligned(caps: &Caps) -> u64 {
+        u64::from(caps.min_storage_buffer_offset_alignment.max(16)) / 4
+    }
+
+    /// The limit that a slice of so many rows does not keep: name, need, available.
+    fn too_much(&self, rows: u32, caps: &Caps) -> Option<(&'static str, u64, u64)> {
+        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+        let logits = self.problem.extent(rows).saturating_add(Self::aligned(caps)).saturating_mul(4);
+        let scratch = u64::from(rows) * u64::from(self.problem.vocab) * 4;
+        if logits.max(scratch) > binding {
+            return Some(("max_storage_buffer_binding_size", logits.max(scratch), binding));
+        }
+        if fold(rows.into(), caps).is_none() {
+            let most = u64::from(caps.max_compute_workgroups_per_dimension);
+            return Some(("max_compute_workgroups_per_dimension", rows.into(), most * most));
+        }
+        // A guess of what a step takes for each logit, in operations; a single row is never too much.
+        let operations = u64::from(rows) * u64::from(self.problem.vocab) * 1000;
+        let most = caps.flops_per_dispatch();
+        (rows > 1 && operations > most).then_some(("operations of a dispatch", operations, most))
+    }
+
+    fn slice(&mut self, first: u32, rows: u32, caps: &Caps) {
+        let problem = &self.problem;
+        let start = u64::from(first) * problem.stride;
+        let base = start % Self::aligned(caps);
+        let logits = Part { start: (start - base) * 4, bytes: (base + problem.extent(rows)) * 4 };
+        let scratch = u64::from(rows) * u64::from(problem.vocab) * 4;
+        // too_much() has seen that it folds.
+        let Some(workgroups) = fold(rows.into(), caps) else { return };
+        for (pass, step) in self.passes() {
+            let shader = Variant { pass, threads: self.threads };
+            let params = Params {
+                vocab: problem.vocab,
+                rows,
+                first_row: first,
+                groups_x: workgroups[0],
+                logits: base as u32,
+                // A slice of more than one row has it within its binding.
+                stride: if rows > 1 { problem.stride as u32 } else { 0 },
+                settings: self.settings_words(),
+                step,
+                history: problem.history,
+                bias: problem.bias,
+                total_rows: problem.rows,
+                bits: problem.vocab.next_power_of_two().ilog2(),
+            };
+            let parts = shader
+                .slots()
+                .iter()
+                .map(|(_, role)| match *role {
+                    Role::Scratch => Part { start: 0, bytes: scratch },
+                    Role::Caller(n) if n == Caller::Logits as usize => logits,
+                    Role::Caller(n) => Part { start: 0, bytes: self.bytes(Caller::ALL[n]) },
+                })
+                .collect();
+            self.program.dispatches.push(Dispatch { shader, params, parts, workgroups });
+        }
+        self.program.scratch_bytes = self.program.scratch_bytes.max(scratch);
+    }
+
+    /// The problem.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Dispatches of all slices: one for each step and two around them.
+    pub fn dispatches(&self) -> usize {
+        self.program.dispatches.len()
+    }
+
+    /// Parts that the rows are cut into.
+    pub fn slices(&self) -> usize {
+        self.slices
+    }
+
+    /// Bytes of device memory beside inputs and outputs: the logits as the chain changes them.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.program.scratch_bytes
+    }
+
+    /// Bytes of the buffer of logits.
+    pub fn logits_bytes(&self) -> u64 {
+        self.bytes(Caller::Logits)
+    }
+
+    /// Bytes of the buffer of settings, whose contents [`Plan::settings`] makes.
+    pub fn settings_bytes(&self) -> u64 {
+        self.bytes(Caller::Settings)
+    }
+
+    /// Bytes of the buffer that results come in: a token for each row (u32, `u32::MAX` where every token was out), then, where asked for,
+    /// a log-probability for each row (f32).
+    pub fn out_bytes(&self) -> u64 {
+        self.bytes(Caller::Out)
+    }
+
+    /// Bytes of a caller's buffer; 0 where the plan does not have it.
+    pub(super) fn bytes(&self, role: Caller) -> u64 {
+        let p = &self.problem;
+        let words = match role {
+            Caller::Logits => return p.extent(p.rows) * 4,
+            Caller::Settings => self.settings_words(),
+            Caller::History => p.history,
+            Caller::Bias => 2 * p.bias,
+            Caller::Allowed if p.chain.has("allowed") => p.allowed_words(),
+            Caller::Allowed => 0,
+            Caller::Out => 1 + u32::from(p.log_probs),
+        };
+        u64::from(words) * u64::from(p.rows) * 4
+    }
+
+    /// The contents of the buffer of settings: a seed for each row and, if the rows differ, a chain for each row, with the steps of the
+    /// problem's own.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for another number of seeds or chains; [`Error::Value`] for a number outside its rule, or a chain of other steps.
+    pub fn settings(&self, seeds: &[Seed], chains: Option<&[Chain]>) -> Result<Vec<u32>> {
+        let problem = &self.problem;
+        let expected = u64::from(problem.rows);
+        for (field, got) in [("seeds", Some(seeds.len())), ("chains", chains.map(<[Chain]>::len))] {
+            if let Some(got) = got
+                && got as u64 != expected
+            {
+                return Err(Error::Length { field, got: got as u64, expected });
+            }
+        }
+        let mut words = Vec::with_capacity(self.settings_bytes() as usize / 4);
+        for (row, seed) in seeds.iter().enumerate() {
+            let chain = chains.map_or(&problem.chain, |chains| &chains[row]);
+            if !chain.same_steps(&problem.chain) {
+                return Err(Error::value(
+                    "chains",
+                    chain,
+                    "the steps of the problem's chain, in their order",
+                ));
+            }
+            chain.check()?;
+            // The two halves of the seed.
+            words.extend([seed.seed as u32, (seed.seed >> 32) as u32, seed.offset, 0]);
+            words.extend(chain.steps().iter().flat_map(|step| step.settings()));
+        }
+        Ok(words)
+    }
+
+    /// The WGSL of all shaders, complete.
+    pub fn shader_sources(&self) -> Vec<String> {
+        self.program.shaders().into_iter().map(Shader::source).collect()
+    }
+
+    pub(super) fn program(&self) -> &Program<Variant> {
+        &self.program
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.threads
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let p = &self.problem;
+        writeln!(f, "chain       {}", p.chain)?;
+        writeln!(f, "finish      {:?}", p.finish)?;
+        writeln!(
+            f,
+            "dispatches  {} of {} workgroups of {} threads: one for each step and row, {} slices",
+            self.dispatches(),
+            p.rows,
+            self.threads,
+            self.slices
+        )?;
+        write!(f, "memory      {} bytes of scratch", self.scratch_bytes())
+    }
+}

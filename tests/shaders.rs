@@ -58,7 +58,7 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     for (_, variable) in module.global_variables.iter() {
         if let Some(binding) = &variable.binding {
             assert_eq!(binding.group, 0, "{name}");
-            assert!(binding.binding < 10, "{name} uses binding {}", binding.binding);
+            assert!(binding.binding < 12, "{name} uses binding {}", binding.binding);
         }
     }
     // The limit is on what one entry point uses.

@@ -5,7 +5,7 @@ use crate::buffers::Buffers;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::memory::{create_buffer, create_buffer_unset};
+use crate::memory::{Temporary, create_buffer, create_buffer_unset};
 use crate::plan::{Plan, PlanOptions, Stat, TableData, tables};
 use crate::prepared::Bound;
 use crate::problem::Problem;
@@ -263,10 +263,10 @@ impl Attention {
         if plan.slices().is_empty() {
             return Ok(Submitted { plan: plan.clone(), readback: None });
         }
-        let HostBound { bound, out, stats } = self.bind_host(plan, inputs).await?;
-        let parts: Vec<_> = [(out, plan.tensor_bytes(Tensor::Out))]
+        let host = self.bind_host(plan, inputs).await?;
+        let parts: Vec<_> = [(&host.out, plan.tensor_bytes(Tensor::Out))]
             .into_iter()
-            .chain(stats.map(|stats| (stats, plan.stats_bytes())))
+            .chain(host.stats.as_ref().map(|stats| (stats, plan.stats_bytes())))
             .collect();
         let bytes = parts.iter().map(|p| p.1).sum();
         let target = readback::Target::new(self.context(), bytes).await?;
@@ -274,7 +274,7 @@ impl Attention {
         let mut encoder = self
             .device()
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention") });
-        bound.encode(&mut encoder);
+        host.bound.encode(&mut encoder);
         let mut at = 0;
         for (buffer, bytes) in &parts {
             encoder.copy_buffer_to_buffer(buffer, 0, target.buffer(), at, *bytes);
@@ -294,31 +294,34 @@ impl Attention {
         let q = self.upload("q", &q_type.encode(inputs.q), storage).await?;
         let k = self.upload("k", &k_type.encode(inputs.k), storage).await?;
         let v = self.upload("v", &v_type.encode(inputs.v), storage).await?;
-        let out = create_buffer_unset(self.context(), "out", plan.tensor_bytes(Tensor::Out), results).await?;
-        let mut buffers = Buffers::new(&q, &k, &v, &out);
-        let bias;
-        if let (Some((dtype, _)), Some(data)) = (problem.bias, inputs.bias) {
-            bias = self.upload("bias", &dtype.encode(data), storage).await?;
-            buffers = buffers.bias(&bias);
-        }
-        let mask;
-        if let Some(data) = inputs.mask {
-            mask = self.upload("mask", data, storage).await?;
-            buffers = buffers.mask(&mask);
-        }
-        let mut stats = None;
-        if plan.stats_bytes() > 0 {
-            stats = Some(create_buffer_unset(self.context(), "stats", plan.stats_bytes(), results).await?);
-        }
-        buffers.stats = stats.as_ref().map(Into::into);
-        let tables;
-        if plan.tables().bytes() > 0 {
-            let words = plan.tables().pack(problem, &inputs.tables)?;
-            tables = self.upload("tables", &words, storage).await?;
-            buffers = buffers.tables(&tables);
-        }
+        let unset = async |label, bytes| {
+            create_buffer_unset(self.context(), label, bytes, results).await.map(Temporary)
+        };
+        let out = unset("out", plan.tensor_bytes(Tensor::Out)).await?;
+        let stats = match plan.stats_bytes() {
+            0 => None,
+            bytes => Some(unset("stats", bytes).await?),
+        };
+        let bias = match (problem.bias, inputs.bias) {
+            (Some((dtype, _)), Some(data)) => Some(self.upload("bias", &dtype.encode(data), storage).await?),
+            _ => None,
+        };
+        let mask = match inputs.mask {
+            Some(data) => Some(self.upload("mask", data, storage).await?),
+            None => None,
+        };
+        let tables = match plan.tables().bytes() {
+            0 => None,
+            _ => Some(self.upload("tables", &plan.tables().pack(problem, &inputs.tables)?, storage).await?),
+        };
+        let mut buffers = Buffers::new(&*q, &*k, &*v, &*out);
+        buffers.bias = bias.as_deref().map(Into::into);
+        buffers.mask = mask.as_deref().map(Into::into);
+        buffers.stats = stats.as_deref().map(Into::into);
+        buffers.tables = tables.as_deref().map(Into::into);
         let bound = prepared.bind(&buffers)?;
-        Ok(HostBound { bound, out, stats })
+        let read = [Some(q), Some(k), Some(v), bias, mask, tables].into_iter().flatten().collect();
+        Ok(HostBound { bound, out, stats, _read: read })
     }
 
     async fn upload<T: bytemuck::NoUninit>(
@@ -326,20 +329,28 @@ impl Attention {
         label: &str,
         data: &[T],
         usage: wgpu::BufferUsages,
-    ) -> Result<wgpu::Buffer> {
+    ) -> Result<Temporary> {
         let bytes: &[u8] = bytemuck::cast_slice(data);
         create_buffer(self.context(), label, bytes.len() as u64, usage, |mapped| {
             mapped.copy_from_slice(bytes);
         })
         .await
+        .map(Temporary)
     }
 }
 
-/// A bound plan with the buffers that its results go to.
+/// A bound plan with buffers of its own. They are given back with it, so let it go only after its commands were submitted.
 pub(crate) struct HostBound {
     pub(crate) bound: Bound,
-    out: wgpu::Buffer,
-    stats: Option<wgpu::Buffer>,
+    out: Temporary,
+    stats: Option<Temporary>,
+    _read: Vec<Temporary>,
+}
+
+impl Drop for HostBound {
+    fn drop(&mut self) {
+        self.bound.destroy();
+    }
 }
 
 /// Work on its way: what is left to do is to wait for the readback.

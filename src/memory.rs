@@ -63,3 +63,22 @@ async fn create(
         Some(_) => Err(Error::OutOfMemory { label: label.to_owned(), bytes: size }),
     }
 }
+
+/// A buffer that is given back when it is let go of, rather than when the browser's garbage collector comes by, which knows nothing of
+/// device memory. For buffers that no commands are recorded with but those already submitted.
+#[derive(Debug)]
+pub(crate) struct Temporary(pub(crate) wgpu::Buffer);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        self.0.destroy();
+    }
+}
+
+impl core::ops::Deref for Temporary {
+    type Target = wgpu::Buffer;
+
+    fn deref(&self) -> &wgpu::Buffer {
+        &self.0
+    }
+}

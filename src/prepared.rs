@@ -363,6 +363,15 @@ impl Bound {
         }
     }
 
+    /// Gives back the device memory of the plan that it was made of, for a caller who knows that nobody else has it.
+    pub(crate) fn destroy(&self) {
+        let shared = &self.prepared.shared;
+        shared.params.destroy();
+        if let Some(scratch) = &shared.scratch {
+            scratch.destroy();
+        }
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         self.prepared.plan()

@@ -44,7 +44,8 @@ impl Pending {
     pub(crate) async fn read(self) -> Result<Vec<u8>> {
         self.mapped.await.map_err(lost)?.map_err(lost)?;
         let bytes = self.buffer.get_mapped_range(..).map_err(lost)?.to_vec();
-        self.buffer.unmap();
+        // Which unmaps it too.
+        self.buffer.destroy();
         Ok(bytes)
     }
 }

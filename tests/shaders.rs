@@ -137,11 +137,36 @@ fn check_text(source: &str, name: &str, atomics: bool) {
         );
     }
     assert!(!code.contains("// unroll") && !code.contains(".x.x"), "{name}");
-    // A variable without an initial value is zero, anew in each round of a loop. Tint's SPIR-V (Chromium 156 on Vulkan) forgets the
-    // "anew", so that sums go on from the round before: every variable has to have one written out.
+    assert_initial_values(&code, name);
+}
+
+/// A variable without an initial value is zero, anew in each round of a loop. Tint's SPIR-V (Chromium 156 on Vulkan) forgets the "anew",
+/// so that sums go on from the round before: every variable has to have one written out.
+fn assert_initial_values(code: &str, name: &str) {
     for declaration in code.split(['{', '}', ';']).map(str::trim).filter(|s| s.starts_with("var ")) {
         assert!(declaration.contains('='), "{name} has no initial value in `{declaration}`");
     }
+}
+
+#[test]
+fn every_variable_of_every_file_has_its_initial_value_written_out() {
+    let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders"))];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "wgsl") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code: Vec<&str> =
+                    text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
+                assert_initial_values(&code.join("\n"), &path.display().to_string());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 30, "{files} files");
 }
 
 /// To the languages of Vulkan, Metal, DX12 and OpenGL.

@@ -8,7 +8,7 @@
 fn roof(@builtin(local_invocation_index) lane: u32) {
     let w = seed[0] * 0.25;
     let b = seed[1].x;
-    var x: array<vec4<f32>, CHAINS>;
+    var x = array<vec4<f32>, CHAINS>();
     for (var c = 0u; c < CHAINS; c++) { // unroll
         x[c] = seed[2] + f32(lane + c);
     }

@@ -5,7 +5,7 @@
 
 @compute @workgroup_size(THREADS)
 fn roof(@builtin(local_invocation_index) lane: u32) {
-    var x: array<vec4<f32>, CHAINS>;
+    var x = array<vec4<f32>, CHAINS>();
     for (var c = 0u; c < CHAINS; c++) { // unroll
         x[c] = seed[2] + f32(lane + c);
     }

@@ -12,7 +12,7 @@ fn roof(@builtin(local_invocation_index) lane: u32) {
         tile[at] = seed[2] + f32(at);
     }
     workgroupBarrier();
-    var x: array<vec4<f32>, CHAINS>;
+    var x = array<vec4<f32>, CHAINS>();
     for (var c = 0u; c < CHAINS; c++) { // unroll
         x[c] = vec4<f32>(0.0);
     }

@@ -12,7 +12,7 @@ struct Spread {
 }
 
 fn spread_of(row: u32, thread: u32, largest: f32) -> Spread {
-    var sums: Sums;
+    var sums = Sums();
     for (var token = thread; token < params.vocab; token += THREADS) {
         let bits = work[at(row, token)];
         if (bits != NOTHING) {

@@ -138,7 +138,7 @@ fn weight_of(d: u32) -> vec2<u32> {
 // -ln(-ln u) for a uniform u, in units of 2^-20: Gumbel noise from 64 random bits, from -3.1 to 44.7.
 fn gumbel(words: vec2<u32>) -> i32 {
     // With v = words / 2^64 and u = 1 - v: first log2(-log2(1 - v)) in units of 2^-24.
-    var l: i32;
+    var l = i32();
     if (words.x >= 0x04000000u) {
         // 1 - v with its highest bit in front; its logarithm, and the logarithm of that.
         var n = max(~words.x, 2u);

@@ -23,7 +23,7 @@ fn add_all(mine: Sums, thread: u32, count: u32) -> Sums {
         }
     }
     workgroupBarrier();
-    var all: Sums;
+    var all = Sums();
     for (var c = 0u; c < 7u; c++) { // unroll
         if (c < count) {
             all.each[c] = pool[c * THREADS];
@@ -34,7 +34,7 @@ fn add_all(mine: Sums, thread: u32, count: u32) -> Sums {
 }
 
 fn add_one(mine: vec2<u32>, thread: u32) -> vec2<u32> {
-    var sums: Sums;
+    var sums = Sums();
     sums.each[0] = mine;
     return add_all(sums, thread, 1u).each[0];
 }

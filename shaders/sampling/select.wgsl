@@ -9,7 +9,7 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
         // Bits 29..31, 26..28, ..., 2..4, and the last two.
         let shift = select(29u - 3u * round, 0u, round == 10u);
         let most = select(8u, 4u, round == 10u);
-        var sums: Sums;
+        var sums = Sums();
         for (var token = thread; token < params.vocab; token += THREADS) {
             let bits = work[at(row, token)];
             let key = key_of(bits, context);
@@ -35,7 +35,7 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
     }
 
     // The sum above the threshold, and how many tokens are at it.
-    var found: Sums;
+    var found = Sums();
     for (var token = thread; token < params.vocab; token += THREADS) {
         let bits = work[at(row, token)];
         let key = key_of(bits, context);
@@ -53,7 +53,7 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
     if (workgroup_value(found.each[1].x, thread) > 1u) {
         for (var round = 0u; round < 8u; round++) {
             let shift = 21u - 3u * round;
-            var sums: Sums;
+            var sums = Sums();
             for (var token = thread; token < params.vocab; token += THREADS) {
                 let bits = work[at(row, token)];
                 if (bits != NOTHING && key_of(bits, context) == threshold) {

@@ -29,7 +29,7 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     // 2^(19 - (exponent - 127)), within what f32 has.
     let unit = bitcast<f32>(clamp(273u - exponent, 1u, 253u) << 23u);
 
-    var sums: Sums;
+    var sums = Sums();
     for (var token = thread; token < params.vocab; token += THREADS) {
         let bits = work[at(row, token)];
         if (bits != NOTHING) {

@@ -11,9 +11,10 @@ fn rows_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     let start = row_start(params.x, row);
     let state = merge_lanes(collect(start, lane, end, lens), thread, lens);
 
+    let norm = norm_of(state);
     let out_start = row_start(params.out, row);
     for (var i = lane; i < end; i += LANES) {
-        out[out_start + i * params.out.step] = result(load_x(start + i * params.x.step), state, lens, by);
+        out[out_start + i * params.out.step] = result(load_x(start + i * params.x.step), norm, lens, by);
     }
     if (lane == 0u && row < params.rows) {
         store_stats(row, state, by);

@@ -13,8 +13,9 @@ fn write_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     let lens = lens_of(by);
     let state = load_state(final_place(row));
     let start = row_start(params.x, row);
+    let norm = norm_of(state);
     let out_start = row_start(params.out, row);
     for (var i = first + thread; i < end; i += THREADS) {
-        out[out_start + i * params.out.step] = result(load_x(start + i * params.x.step), state, lens, by);
+        out[out_start + i * params.out.step] = result(load_x(start + i * params.x.step), norm, lens, by);
     }
 }

@@ -15,13 +15,15 @@ struct Threshold {
 
 const ROUNDS = 8u;
 
-// y, cut off below where no support is.
-fn logit(bits: u32, m: f32, inverse_tau: f32) -> f32 {
-    if (bits == MINUS_INFINITY_BITS) {
-        return -4.0;
-    }
-    let half = bitcast<f32>(bits) * 0.5 - m * 0.5;
-    return max(times(half, inverse_tau * (2.0 / f32(POWER))), -4.0);
+// y of an element is half (x - m) times a factor; differences below floor are far from any support.
+fn sparse_lens(inverse_tau: f32) -> Lens {
+    let factor = inverse_tau * (2.0 / f32(POWER));
+    let floor = select(LOWEST, -4.0 / max(factor, 1e-35), factor > 1e-35);
+    return Lens(factor, floor);
+}
+
+fn logit(bits: u32, half_m: f32, lens: Lens) -> f32 {
+    return select(log_weight(bitcast<f32>(bits), half_m, lens), -4.0, bits == MINUS_INFINITY_BITS);
 }
 
 // Sums over a part of a row at seven places; or of the support: its size and first two moments from lo.
@@ -38,17 +40,16 @@ fn raised(v: vec4<f32>) -> vec4<f32> {
     return positive;
 }
 
-fn sums_of(start: u32, first: u32, end: u32, row: Threshold, inverse_tau: f32, last: bool) -> Sums {
+fn sums_of(start: u32, first: u32, end: u32, row: Threshold, lens: Lens, last: bool) -> Sums {
     var sums = Sums(vec4<f32>(0.0), vec4<f32>(0.0));
+    let half_m = row.m * 0.5;
     let eighth = row.width * 0.125;
     let low = vec4<f32>(1.0, 2.0, 3.0, 4.0) * eighth;
     let high = vec4<f32>(5.0, 6.0, 7.0, 8.0) * eighth;
     for (var i = first; i < end; i += LANES) {
-        let v = logit(load_x(start + i * params.x.step), row.m, inverse_tau) - row.lo;
+        let v = logit(load_x(start + i * params.x.step), half_m, lens) - row.lo;
         if (last) {
-            if (v > 0.0) {
-                sums.a += vec4<f32>(1.0, v, v * v, 0.0);
-            }
+            sums.a += select(vec4<f32>(0.0), vec4<f32>(1.0, v, v * v, 0.0), v > 0.0);
         } else {
             sums.a += raised(vec4<f32>(v) - low);
             sums.b += raised(vec4<f32>(v) - high);
@@ -86,8 +87,8 @@ fn finish(row: Threshold, sums: Sums) -> Threshold {
     return Threshold(row.m, row.lo, row.width, rest);
 }
 
-fn result_sparse(bits: u32, row: Threshold, inverse_tau: f32) -> u32 {
-    let v = logit(bits, row.m, inverse_tau) - row.lo - row.rest;
+fn result_sparse(bits: u32, row: Threshold, lens: Lens) -> u32 {
+    let v = logit(bits, row.m * 0.5, lens) - row.lo - row.rest;
     return bitcast<u32>(raised(vec4<f32>(v)).x);
 }
 

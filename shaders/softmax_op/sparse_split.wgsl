@@ -35,7 +35,7 @@ fn add_chunk(group: vec3<u32>, thread: u32, last: bool) {
     let end = select(0u, min(first + params.chunk, params.len), row < params.rows);
     let by = inverse_tau(min(row, params.rows - 1u));
     let threshold = load_threshold(min(row, params.rows - 1u));
-    let sums = add_lanes(sums_of(row_start(params.x, row), first + thread, end, threshold, by, last), thread);
+    let sums = add_lanes(sums_of(row_start(params.x, row), first + thread, end, threshold, sparse_lens(by), last), thread);
     if (thread == 0u && row < params.rows) {
         let at = chunk_place(row, chunk);
         for (var e = 0u; e < 4u; e++) {
@@ -95,11 +95,11 @@ fn write_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     }
     let first = (number % params.chunks) * params.chunk;
     let end = min(first + params.chunk, params.len);
-    let by = inverse_tau(row);
+    let sparse = sparse_lens(inverse_tau(row));
     let threshold = load_threshold(row);
     let start = row_start(params.x, row);
     let out_start = row_start(params.out, row);
     for (var i = first + thread; i < end; i += THREADS) {
-        out[out_start + i * params.out.step] = result_sparse(load_x(start + i * params.x.step), threshold, by);
+        out[out_start + i * params.out.step] = result_sparse(load_x(start + i * params.x.step), threshold, sparse);
     }
 }

@@ -30,17 +30,22 @@ fn lens_of(inverse_tau: f32) -> Lens {
 }
 
 // d of an element: halves first, so that the difference of any two numbers is finite. Never below -1000, where 2^d is 0.
-fn log_weight(x: f32, m: f32, lens: Lens) -> f32 {
-    return max(x * 0.5 - m * 0.5, lens.floor) * lens.factor;
+fn log_weight(x: f32, half_m: f32, lens: Lens) -> f32 {
+    return max(x * 0.5 - half_m, lens.floor) * lens.factor;
 }
 
 fn rebase(state: State, m: f32, lens: Lens) -> State {
-    let by = log_weight(state.m, m, lens);
+    let by = log_weight(state.m, m * 0.5, lens);
     let alpha = exp2(by);
-    return State(m, alpha * state.l, alpha * (state.u + state.l * by), state.at);
+    var u = 0.0;
+    if (ENTROPY) {
+        u = alpha * (state.u + state.l * by);
+    }
+    return State(m, alpha * state.l, u, state.at);
 }
 
-// Numbers in their order, as integers: a device may take subnormal numbers for 0, and the largest of them would not be found.
+// Numbers in their order, as integers: a device may take subnormal numbers for 0, and the largest of them would not be found. -inf
+// is below all others.
 fn order(bits: u32) -> u32 {
     if (bits == 0x80000000u) {
         return 0x80000000u; // -0 is 0
@@ -50,13 +55,18 @@ fn order(bits: u32) -> u32 {
 
 fn merge(a: State, b: State, lens: Lens) -> State {
     // An empty state has the lowest maximum there is, and no place.
-    let a_order = order(bitcast<u32>(a.m));
-    let b_order = order(bitcast<u32>(b.m));
-    let b_wins = b_order > a_order || (b_order == a_order && b.at < a.at);
-    let m = select(a.m, b.m, b_wins);
+    var m = max(a.m, b.m);
+    var at = NOWHERE;
+    if (ARGMAX) {
+        let a_order = order(bitcast<u32>(a.m));
+        let b_order = order(bitcast<u32>(b.m));
+        let b_wins = b_order > a_order || (b_order == a_order && b.at < a.at);
+        m = select(a.m, b.m, b_wins);
+        at = select(a.at, b.at, b_wins);
+    }
     let x = rebase(a, m, lens);
     let y = rebase(b, m, lens);
-    return State(m, x.l + y.l, x.u + y.u, select(a.at, b.at, b_wins));
+    return State(m, x.l + y.l, x.u + y.u, at);
 }
 
 // Elements first, first + LANES, ... before end of a row that starts at start. Eight at a time, so that there is one maximum, and
@@ -64,34 +74,38 @@ fn merge(a: State, b: State, lens: Lens) -> State {
 fn collect(start: u32, first: u32, end: u32, lens: Lens) -> State {
     var state = empty_state();
     for (var i = first; i < end; i += 8u * LANES) {
-        var bits: array<u32, 8>;
+        var bits = array<u32, 8>();
         var m = state.m;
         var at = state.at;
         for (var e = 0u; e < 8u; e++) { // unroll
             let place = i + e * LANES;
-            bits[e] = MINUS_INFINITY_BITS;
-            if (place < end) {
-                bits[e] = load_x(start + place * params.x.step);
-            }
-            let higher = order(bits[e]) > order(bitcast<u32>(m)) || at == NOWHERE;
-            if (bits[e] != MINUS_INFINITY_BITS && higher) {
-                m = bitcast<f32>(bits[e]);
-                at = place;
+            let word = load_x(start + min(place, end - 1u) * params.x.step);
+            bits[e] = select(MINUS_INFINITY_BITS, word, place < end);
+            if (ARGMAX) {
+                let higher = order(bits[e]) > order(bitcast<u32>(m)) || at == NOWHERE;
+                let taken = higher && bits[e] != MINUS_INFINITY_BITS;
+                m = select(m, bitcast<f32>(bits[e]), taken);
+                at = select(at, place, taken);
+            } else {
+                m = max(m, select(bitcast<f32>(bits[e]), LOWEST, bits[e] == MINUS_INFINITY_BITS));
             }
         }
         state = rebase(state, m, lens);
         state.at = at;
-        if (SUMS) {
-            for (var e = 0u; e < 8u; e++) { // unroll
-                if (bits[e] != MINUS_INFINITY_BITS) {
-                    let d = log_weight(bitcast<f32>(bits[e]), m, lens);
-                    let p = exp2(d);
-                    state.l += p;
-                    state.u += p * d;
+        let half_m = m * 0.5;
+        for (var e = 0u; e < 8u; e++) { // unroll
+            let out_of_it = bits[e] == MINUS_INFINITY_BITS;
+            if (SUMS) {
+                let d = log_weight(bitcast<f32>(bits[e]), half_m, lens);
+                let p = select(exp2(d), 0.0, out_of_it);
+                state.l += p;
+                if (ENTROPY) {
+                    // Where p is 0, d may be anything.
+                    state.u += select(p * d, 0.0, out_of_it);
                 }
+            } else {
+                state.l = select(1.0, state.l, out_of_it);
             }
-        } else {
-            state.l = select(0.0, 1.0, at != NOWHERE);
         }
     }
     return state;
@@ -104,7 +118,7 @@ fn merge_lanes(mine: State, thread: u32, lens: Lens) -> State {
     states[thread] = mine;
     for (var step = LANES / 2u; step > 0u; step /= 2u) {
         workgroupBarrier();
-        var merged: State;
+        var merged = State();
         if (thread % LANES < step) {
             merged = merge(states[thread], states[thread + step], lens);
         }

@@ -188,7 +188,7 @@ fn exponential(kind: Kind, row: &[f64], max: f64, tau: f64, truth: &mut Truth) -
             }
             _ => {
                 let value = t / sum;
-                let e = exp_error(d(x).min(2000.0)) + sum_error + 6.0 * EPS;
+                let e = exp_error(d(x).min(2000.0)) + sum_error + 8.0 * EPS;
                 Bounded { value, bound: value * e.exp_m1() + TINY }
             }
         })

@@ -1,7 +1,9 @@
 //! The ways to make attention flatter or sharper, each as the library has it.
 
 use super::split::Head;
-use wgpu_attention::{LengthScale, Normalizer, Problem, QkNorm, Scale, SigmoidBias, Sink, Temperature};
+use wgpu_attention::{
+    AdaptiveTemperature, LengthScale, Normalizer, Problem, QkNorm, Scale, SigmoidBias, Sink, Temperature,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Method {
@@ -15,6 +17,10 @@ pub(super) enum Method {
     Sigmoid,
     /// Cosines of q and k, times this.
     Cosine(f32),
+    Adaptive,
+    TopK(u32),
+    Sparsemax,
+    Entmax15,
 }
 
 impl Method {
@@ -29,6 +35,10 @@ impl Method {
             Method::LogN(train) => format!("log-n, trained at {train}"),
             Method::Sigmoid => "sigmoid".into(),
             Method::Cosine(scale) => format!("QK-norm, scale {scale}"),
+            Method::Adaptive => "adaptive temperature".into(),
+            Method::TopK(k) => format!("top {k}"),
+            Method::Sparsemax => "sparsemax".into(),
+            Method::Entmax15 => "1.5-entmax".into(),
         }
     }
 
@@ -44,6 +54,10 @@ impl Method {
             Method::LogN(_) => "softmax(max(1, ln n / ln n_train) · s)",
             Method::Sigmoid => "1 / (1 + exp(ln n − s_j))",
             Method::Cosine(_) => "softmax(scale · q·k / (‖q‖ ‖k‖))",
+            Method::Adaptive => "softmax(max(1, poly(H)) · s)",
+            Method::TopK(_) => "softmax over the k largest",
+            Method::Sparsemax => "max(s_j − t, 0), Σ = 1",
+            Method::Entmax15 => "max(s_j / 2 − t, 0)², Σ = 1",
         }
     }
 
@@ -58,7 +72,21 @@ impl Method {
             Method::LogN(_) => "Chiang and Cholak 2022",
             Method::Sigmoid => "Ramapuram et al. 2024",
             Method::Cosine(_) => "Henry et al. 2020",
+            Method::Adaptive => "Veličković et al. 2024",
+            Method::TopK(_) => "Gupta et al. 2021",
+            Method::Sparsemax => "Martins and Astudillo 2016",
+            Method::Entmax15 => "Peters et al. 2019",
         }
+    }
+
+    /// Whether its weights are a distribution (with a sink: one of which the sink has a part).
+    pub(super) fn has_entropy(self) -> bool {
+        self != Method::Sigmoid
+    }
+
+    /// Whether its Jacobian is that of a softmax.
+    pub(super) fn is_softmax(self) -> bool {
+        !matches!(self, Method::Sigmoid | Method::Sparsemax | Method::Entmax15)
     }
 
     /// A head's problem with it.
@@ -79,6 +107,10 @@ impl Method {
             }
             Method::LogN(train_len) => problem.length_scale(LengthScale::LogTrainLen { train_len }),
             Method::Cosine(scale) => problem.qk_norm(QkNorm::l2()).scale(Scale::Value(scale)),
+            Method::Adaptive => problem.adaptive_temperature(AdaptiveTemperature::default()),
+            Method::TopK(k) => problem.top_k(k),
+            Method::Sparsemax => problem.normalizer(Normalizer::Sparsemax),
+            Method::Entmax15 => problem.normalizer(Normalizer::Entmax15),
             Method::Sigmoid => problem.normalizer(Normalizer::Sigmoid { bias: SigmoidBias::MinusLogVisible }),
         };
         head

@@ -13,30 +13,34 @@ use serde::Serialize;
 use wgpu_attention::{Problem, ScoreStage, Shape, Stats};
 
 /// On the real head.
-const ON_A_HEAD: [Method; 11] = [
+const ON_A_HEAD: [Method; 15] = [
     Method::Softmax,
     Method::Temperature(0.5),
     Method::Temperature(2.0),
     Method::Softcap(50.0),
     Method::Softcap(2.0),
-    Method::OffByOne,
-    Method::Sink(2.0),
     Method::Ssmax(0.43),
     Method::LogN(32),
     Method::Cosine(10.0),
+    Method::Adaptive,
+    Method::OffByOne,
+    Method::Sink(2.0),
+    Method::TopK(8),
+    Method::Entmax15,
+    Method::Sparsemax,
     Method::Sigmoid,
 ];
-/// As the context grows.
-const IN_GROWTH: [Method; 8] = [
+/// As the context grows: what stays a softmax of other scores, and what divides otherwise.
+const OTHER_SCORES: [Method; 6] = [
     Method::Softmax,
     Method::Softcap(5.0),
-    Method::OffByOne,
-    Method::Sink(8.0),
     Method::Ssmax(0.43),
     Method::LogN(512),
     Method::Cosine(10.0),
-    Method::Sigmoid,
+    Method::Adaptive,
 ];
+const OTHER_SUMS: [Method; 5] =
+    [Method::OffByOne, Method::Sink(8.0), Method::Entmax15, Method::Sparsemax, Method::Sigmoid];
 /// Queries of the growing context, each with a key of its own that is meant for it.
 const QUERIES: u32 = 8;
 const HEAD_DIM: u32 = 64;
@@ -126,17 +130,18 @@ fn on_a_head(lab: &Lab) -> Result<(String, Vec<OnHead>)> {
             .map(|row| row.iter().map(|&p| f64::from(p)).collect())
             .collect();
         let mean = |f: &dyn Fn(&[f64]) -> f64| rows.iter().map(|row| f(row)).sum::<f64>() / rows.len() as f64;
-        let normal = method != Method::Sigmoid;
         let mut last_row = rows.last().cloned().unwrap_or_default();
         last_row.sort_by(|a, b| b.total_cmp(a));
         methods.push(OnHead {
             method: method.name(),
             formula: method.formula(),
             source: method.source(),
-            entropy: normal.then(|| mean(&|p| p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum())),
+            entropy: method
+                .has_entropy()
+                .then(|| mean(&|p| p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum())),
             largest: mean(&|p| p.iter().copied().fold(0.0, f64::max)),
             mass: mean(&|p| p.iter().sum()),
-            trace: normal.then(|| mean(&|p| Jacobian::of(p).trace)),
+            trace: method.is_softmax().then(|| mean(&|p| Jacobian::of(p).trace)),
             last_row,
         });
     }
@@ -164,7 +169,7 @@ fn growth(lab: &Lab) -> Result<Vec<Grown>> {
         }
     }
     let mut grown = Vec::new();
-    for keys in SIZES {
+    for keys in SIZES.into_iter().step_by(if lab.quick { 3 } else { 1 }) {
         let shape = Shape {
             batch: 1,
             q_heads: 1,
@@ -175,7 +180,7 @@ fn growth(lab: &Lab) -> Result<Vec<Grown>> {
             head_dim_v: width as u32,
         };
         let tensors = [&q[..], &k[..keys as usize * d], &v[..keys as usize * width]];
-        for method in IN_GROWTH {
+        for method in OTHER_SCORES.into_iter().chain(OTHER_SUMS) {
             let whole = split::run(lab, &method.head(Problem::new(shape), tensors))?;
             let mean = |f: &dyn Fn(usize, &split::Row) -> f64| {
                 whole.rows.iter().enumerate().map(|(n, row)| f(n, row)).sum::<f64>() / rows as f64
@@ -222,16 +227,23 @@ fn needle_theory(q: &[f32], k: &[f32], keys: u32) -> [f64; 2] {
 
 impl Smoothing {
     pub(super) fn chapter(&self) -> Chapter {
-        let lines = self.on_head.iter().map(|m| {
-            let points = (1..).zip(&m.last_row).map(|(rank, &p)| [f64::from(rank), p]).collect();
-            Line::plain(m.method.clone(), points)
+        // Two plots, as this is too much for one.
+        let ranks = [
+            (&self.on_head[..ON_A_HEAD.len() / 2], "with other scores"),
+            (&self.on_head[ON_A_HEAD.len() / 2..], "with other sums and more"),
+        ]
+        .map(|(methods, which)| {
+            let lines = methods.iter().map(|m| {
+                let points = (1..).zip(&m.last_row).map(|(rank, &p)| [f64::from(rank), p]).collect();
+                Line::plain(m.method.clone(), points)
+            });
+            Plot::new(
+                format!("Weights of the last row, the largest first, {which}"),
+                Axis::log2("rank of the key"),
+                Axis::log10("weight").range(1e-5, 1.0),
+            )
+            .lines(lines)
         });
-        let ranks = Plot::new(
-            "Weights of the last row, the largest first",
-            Axis::log2("rank of the key"),
-            Axis::log10("weight").range(1e-5, 1.0),
-        )
-        .lines(lines);
         let on_head = self.on_head.iter().map(|m| {
             [
                 m.method.clone(),
@@ -248,19 +260,23 @@ impl Smoothing {
             let rows = self.growth.iter().filter(|g| g.method == name);
             rows.map(|g| [f64::from(g.keys), f(g)]).collect()
         };
-        let plot = |title: &str, axis: Axis, f: fn(&Grown) -> f64| {
-            let lines = IN_GROWTH.map(|method| Line::measured(method.name(), curve(&method.name(), f)));
+        let plot = |title: &str, axis: Axis, methods: &[Method], f: fn(&Grown) -> f64| {
+            let lines = methods.iter().map(|method| Line::measured(method.name(), curve(&method.name(), f)));
             Plot::new(title, Axis::log2("keys n"), axis).lines(lines)
         };
         let theory =
             self.growth.iter().filter_map(|g| Some([f64::from(g.keys), g.needle_theory?[0]])).collect();
+        let weight = || Axis::log10("weight").range(2e-4, 1.2);
+        let keys = || Axis::log2("exp(entropy), keys");
+        let effective = |g: &Grown| g.effective_keys.unwrap_or(f64::NAN);
+        let mass = Axis::linear("sum of weights").range(0.0, 2.5);
         let plots = [
-            plot("Weight of the key that is meant", Axis::log10("weight"), |g| g.needle)
+            plot("Weight of the key that is meant: other scores", weight(), &OTHER_SCORES, |g| g.needle)
                 .line(Line::theory("softmax, in theory", theory).colour(0)),
-            plot("Keys that count", Axis::log2("exp(entropy), keys"), |g| {
-                g.effective_keys.unwrap_or(f64::NAN)
-            }),
-            plot("Weight of all keys together", Axis::linear("sum of weights").range(0.0, 1.05), |g| g.mass),
+            plot("Weight of the key that is meant: other sums", weight(), &OTHER_SUMS, |g| g.needle),
+            plot("Keys that count: other scores", keys(), &OTHER_SCORES, effective),
+            plot("Keys that count: other sums", keys(), &OTHER_SUMS[..4], effective),
+            plot("Weight of all keys together", mass, &OTHER_SUMS, |g| g.mass),
         ];
         let most_parts = self.growth.iter().map(|g| g.parts).max().unwrap_or(1);
         let growth = self.growth.iter().map(|g| {
@@ -270,7 +286,7 @@ impl Smoothing {
             [
                 g.method.clone(),
                 g.keys.to_string(),
-                g.entropy.map_or_else(String::new, |h| format!("{h:.3}")),
+                g.entropy.map_or_else(String::new, |h| format!("{:.3}", h.max(0.0))),
                 g.effective_keys.map_or_else(String::new, number),
                 number(g.needle),
                 theory,
@@ -285,7 +301,7 @@ impl Smoothing {
                  their ratios: the mass column is what is left for the keys.",
                 self.head, self.keys
             ))
-            .plots([ranks])
+            .plots(ranks)
             .table(
                 "Means over the rows. The entropy is that of the keys' weights, which with a sink sum to less than 1. Sigmoid weights are no \
                  distribution and sum to anything: they have neither entropy nor this Jacobian.",
@@ -298,7 +314,8 @@ impl Smoothing {
                  win by their number: e<sup>s</sup> of a normal score has mean e<sup>1/2</sup>, so the weight of the key that is meant is \
                  e<sup>{NEEDLE}</sup> / (e<sup>{NEEDLE}</sup> + n e<sup>1/2</sup>) and falls like 1/n. SSMax and log-n multiply scores by something \
                  that grows like ln n, which turns the e<sup>{NEEDLE}</sup> into a power of n. A sink or an off-by-one is one more competitor \
-                 and matters less and less."
+                 and matters less and less. Sparse weights ignore all keys that are far below the best. An adaptive temperature sharpens as \
+                 far as its polynomial was fitted (to 5.94 nats) and does nothing beyond."
             ))
             .plots(plots)
             .table(

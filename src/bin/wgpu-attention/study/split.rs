@@ -10,12 +10,16 @@
 //! ```
 //!
 //! A sink is a part without keys, which is merged last. A length scale, which a part would take from its own keys, becomes the factor
-//! that it comes to for the whole row. Sigmoid weights know nothing of each other: there are no statistics, and the parts' sums add up.
+//! that it comes to for the whole row. Sigmoid weights know nothing of each other:
+//! there are no statistics, and the parts' sums add up. A sparse softmax has a threshold for the whole row, which is left to the softmax
+//! operation, and an adaptive temperature is found in a run of its own.
 
 use super::lab::Lab;
 use crate::fail::{Fail, Result};
+use wgpu_attention::softmax::{self, Kind};
 use wgpu_attention::{
-    Error, Inputs, LengthScale, Normalizer, Outputs, Problem, Scale, Shape, SigmoidBias, Sink,
+    AdaptiveTemperature, Error, Inputs, Kernel, LengthScale, Normalizer, Outputs, PlanOptions, Problem,
+    Scale, ScoreStage, Shape, SigmoidBias, Sink, Temperature,
 };
 
 /// One batch, one head; every row sees every key.
@@ -56,11 +60,30 @@ pub(super) struct Row {
 
 /// With all statistics that the problem can have.
 pub(super) fn run(lab: &Lab, head: &Head<'_>) -> Result<Whole> {
+    let whole = in_parts(head, 1);
+    match lab.gpu.attention.plan_with(&whole, &lab.options) {
+        Ok(_) => return run_parts(lab, head, whole),
+        Err(Error::LimitExceeded { .. }) => {}
+        Err(e) => return Err(Fail::from(e)),
+    }
+    match (head.problem.normalizer, head.problem.adaptive_temperature) {
+        (Normalizer::Sparsemax, _) => by_operation(lab, head, Kind::Sparsemax),
+        (Normalizer::Entmax15, _) => by_operation(lab, head, Kind::Entmax15),
+        (_, Some(adaptive)) => run_adaptive(lab, head, &adaptive),
+        _ => {
+            let problem = divided(head, |problem| lab.gpu.attention.plan_with(problem, &lab.options))?;
+            run_parts(lab, head, problem)
+        }
+    }
+}
+
+/// In the fewest parts that the device takes.
+fn divided<T>(head: &Head<'_>, plan: impl Fn(&Problem) -> wgpu_attention::Result<T>) -> Result<Problem> {
     let mut parts = 1;
     loop {
         let problem = in_parts(head, parts);
-        match lab.gpu.attention.plan_with(&problem, &lab.options) {
-            Ok(_) => return run_parts(lab, head, problem),
+        match plan(&problem) {
+            Ok(_) => return Ok(problem),
             Err(Error::LimitExceeded { .. }) if head.problem.shape.seq_k.is_multiple_of(2 * parts) => {
                 parts *= 2
             }
@@ -69,12 +92,65 @@ pub(super) fn run(lab: &Lab, head: &Head<'_>) -> Result<Whole> {
     }
 }
 
+/// An adaptive temperature in two runs: the entropy that it is of, and the softmax at the temperatures that follow.
+fn run_adaptive(lab: &Lab, head: &Head<'_>, adaptive: &AdaptiveTemperature) -> Result<Whole> {
+    let mut plain = head.clone();
+    plain.problem.adaptive_temperature = None;
+    let factor = |h: f64| {
+        let poly = adaptive.coefficients.iter().fold(0.0, |sum, &c| sum * h + f64::from(c));
+        if h > adaptive.above.into() { poly.max(1.0) } else { 1.0 }
+    };
+    let temperatures: Vec<f32> =
+        run(lab, &plain)?.rows.iter().map(|row| (1.0 / factor(row.entropy)) as f32).collect();
+    plain.problem = plain.problem.temperature(Temperature::PerRow);
+    run(lab, &Head { temperature: Some(&temperatures), ..plain })
+}
+
+/// A threshold is one for all keys: the scores in parts, their weights by the softmax operation, which takes rows of any length,
+/// and the sum over values here.
+fn by_operation(lab: &Lab, head: &Head<'_>, kind: Kind) -> Result<Whole> {
+    let mut plain = head.clone();
+    plain.problem.normalizer = Normalizer::Softmax;
+    let naive = PlanOptions::kernel(Kernel::Naive);
+    let problem = divided(&plain, |problem| lab.gpu.attention.plan_with(problem, &naive))?;
+    let Shape { batch: parts, seq_q, seq_k, head_dim_v, .. } = problem.shape;
+    let q = head.q.repeat(parts as usize);
+    let inputs = Inputs::new(&q, head.k, head.v);
+    let scores = (0..parts)
+        .map(|part| lab.scores(&problem, &inputs, ScoreStage::Raw, [part, 0]))
+        .collect::<Result<Vec<_>>>()?;
+    let row = |row: usize| {
+        let part = |scores: &Vec<f32>| scores.chunks(seq_k as usize).nth(row).unwrap_or_default().to_vec();
+        scores.iter().flat_map(part).collect::<Vec<f32>>()
+    };
+    let rows: Vec<Vec<f32>> = (0..seq_q as usize).map(row).collect();
+    let keys = head.problem.shape.seq_k;
+    let operation = softmax::Problem::new(seq_q, keys).kind(kind);
+    let inputs = rows.concat();
+    let weights = lab.softmax.run_blocking(&lab.gpu.queue, &operation, &softmax::Inputs::new(&inputs))?.out;
+    let rows = rows.iter().zip(weights.chunks(keys as usize)).map(|(scores, p)| {
+        let mut out = vec![0.0; head_dim_v as usize];
+        for (&p, v) in p.iter().zip(head.v.chunks(head_dim_v as usize)).filter(|(p, _)| **p > 0.0) {
+            out.iter_mut().zip(v).for_each(|(sum, &v)| *sum += f64::from(p) * f64::from(v));
+        }
+        Row {
+            lse: f64::NAN,
+            entropy: p.iter().filter(|p| **p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum(),
+            row_max: scores.iter().copied().fold(f32::NEG_INFINITY, f32::max).into(),
+            out,
+        }
+    });
+    Ok(Whole { rows: rows.collect(), parts })
+}
+
 /// The problem with its keys as so many batches.
 fn in_parts(head: &Head<'_>, parts: u32) -> Problem {
     let mut problem = head.problem.clone();
-    if problem.normalizer == Normalizer::Softmax {
-        problem = problem.with_lse().with_entropy().with_row_max();
-    }
+    problem = match problem.normalizer {
+        Normalizer::Softmax => problem.with_lse().with_entropy().with_row_max(),
+        Normalizer::Sparsemax | Normalizer::Entmax15 => problem.with_entropy().with_row_max(),
+        _ => problem,
+    };
     if parts > 1 {
         let shape = problem.shape;
         if let Normalizer::Sigmoid {
@@ -126,7 +202,7 @@ fn run_parts(lab: &Lab, head: &Head<'_>, problem: Problem) -> Result<Whole> {
     };
     let rows = (0..seq_q as usize).map(|row| {
         let states = (0..parts as usize).map(|part| state(&states, width, part * seq_q as usize + row));
-        if head.problem.normalizer != Normalizer::Softmax {
+        if parts > 1 && head.problem.normalizer != Normalizer::Softmax {
             return states.reduce(add).unwrap_or_default();
         }
         let sink = sink.map(|lse| Row { lse, entropy: 0.0, row_max: f64::NEG_INFINITY, out: Vec::new() });

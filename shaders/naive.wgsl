@@ -77,17 +77,17 @@ fn softmax_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocati
     let first = row * params.seq_k;
     var level = row_level(seq, at.i);
     if (SEARCH) {
-        var search = start_search(vec4<bool>(true));
-        for (var passes = 0u; passes < params.passes && !all(search.done); passes++) {
+        start_search(vec4<bool>(true));
+        for (var passes = 0u; passes < params.passes && !all(is_found()); passes++) {
             for (var j = 0u; j < params.seq_k; j++) {
-                search = gather(search, vec4<f32>(scores[first + j]), j);
+                gather(vec4<f32>(scores[first + j]), j);
             }
-            search = advance(search);
+            advance();
         }
         for (var j = 0u; j < params.seq_k; j++) {
-            scores[first + j] = found_score(search, vec4<f32>(scores[first + j]), j).x;
+            scores[first + j] = found_score(vec4<f32>(scores[first + j]), j).x;
         }
-        level = found_level(search);
+        level = found_level();
     }
     var m = NOTHING;
     for (var j = 0u; j < params.seq_k; j++) {

@@ -111,6 +111,7 @@ struct Params {
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,
     length_floor: u32,
+    // Passes of the gradient are told more: shaders/backward/params.wgsl goes here.
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -10,27 +10,35 @@ struct Search {
     done: vec4<bool>,
 }
 
-fn start_search(live: vec4<bool>) -> Search {
+// Private to the thread, and not handed from function to function: compilers are slow to take copies of it apart.
+var<private> search: Search;
+
+fn is_found() -> vec4<bool> {
+    return search.done;
+}
+
+fn start_search(live: vec4<bool>) {
     let zero = vec4<f32>(0.0);
-    return Search(array<vec4<f32>, MAXIMA>(vec4<f32>(NOTHING)), array<vec4<f32>, SUMS>(zero, zero), vec4<f32>(1.0), !live);
+    search = Search(array<vec4<f32>, MAXIMA>(vec4<f32>(NOTHING)), array<vec4<f32>, SUMS>(zero, zero), vec4<f32>(1.0), !live);
 }
 
-fn gather(search: Search, s: vec4<f32>, j: u32) -> Search {
+fn gather(s: vec4<f32>, j: u32) {
     let m = max(search.maxima[0u], s);
-    var next = in_terms_of(search, array<vec4<f32>, MAXIMA>(m));
+    in_terms_of(array<vec4<f32>, MAXIMA>(m));
     let p = weight_masked(s, m, vec4<f32>(0.0));
-    next.sums[0u] += p;
-    next.sums[1u] += entropy_term(s, m, p);
-    return next;
+    search.sums[0u] += p;
+    search.sums[1u] += entropy_term(s, m, p);
 }
 
-fn in_terms_of(search: Search, maxima: array<vec4<f32>, MAXIMA>) -> Search {
+fn in_terms_of(maxima: array<vec4<f32>, MAXIMA>) {
     let old = State(search.maxima[0u], search.sums[0u], search.sums[1u]);
     let state = rebase(old, maxima[0u], shift(old, maxima[0u]));
-    return Search(maxima, array<vec4<f32>, SUMS>(state.l, state.u), search.beta, search.done);
+    search.maxima[0u] = state.m;
+    search.sums[0u] = state.l;
+    search.sums[1u] = state.u;
 }
 
-fn advance(search: Search) -> Search {
+fn advance() {
     let l = max(search.sums[0u], vec4<f32>(1.0)); // a row's largest key adds 1; 0 is a row that sees none
     let entropy = (l * (log2(l) * LOG2_UNIT) - search.sums[1u]) / l * (LN_2 / LOG2_UNIT);
     var poly = vec4<f32>(params.adapt_4);
@@ -38,21 +46,19 @@ fn advance(search: Search) -> Search {
     poly = poly * entropy + params.adapt_2;
     poly = poly * entropy + params.adapt_1;
     poly = poly * entropy + params.adapt_0;
-    var next = search;
-    next.beta = select(vec4<f32>(1.0), max(poly, vec4<f32>(1.0)), entropy > vec4<f32>(params.adapt_above));
-    next.done = vec4<bool>(true);
-    return next;
+    search.beta = select(vec4<f32>(1.0), max(poly, vec4<f32>(1.0)), entropy > vec4<f32>(params.adapt_above));
+    search.done = vec4<bool>(true);
 }
 
 // The score that the weights are made of.
-fn found_score(search: Search, s: vec4<f32>, j: u32) -> vec4<f32> {
+fn found_score(s: vec4<f32>, j: u32) -> vec4<f32> {
     return select(s * search.beta, vec4<f32>(NOTHING), s == vec4<f32>(NOTHING));
 }
 
-fn found_max(search: Search) -> vec4<f32> {
+fn found_max() -> vec4<f32> {
     return vec4<f32>(NOTHING);
 }
 
-fn found_level(search: Search) -> vec4<f32> {
+fn found_level() -> vec4<f32> {
     return vec4<f32>(0.0);
 }

@@ -19,59 +19,70 @@ struct Search {
     done: vec4<bool>,
 }
 
+// Private to the thread, and not handed from function to function: compilers are slow to take copies of it apart.
+var<private> search: Search;
+
+fn is_found() -> vec4<bool> {
+    return search.done;
+}
+
 // How near to 1 the sum of weights is brought, before they are divided by it.
 const NEAR = 4.76837158203125e-7; // 2^-21
 // Beyond this share of the threshold f32 does not know where it is.
 const FINEST = 2.384185791015625e-7; // 2^-22
 
-fn start_search(live: vec4<bool>) -> Search {
+fn start_search(live: vec4<bool>) {
     let zero = vec4<f32>(0.0);
-    return Search(array<vec4<f32>, MAXIMA>(vec4<f32>(NOTHING)), no_sums(), zero, zero, zero, -vec4<f32>(1.0), true, !live);
+    search.maxima[0u] = vec4<f32>(NOTHING);
+    clear_sums();
+    search.low = zero;
+    search.high = zero;
+    search.right = zero;
+    search.f_right = -vec4<f32>(1.0);
+    search.first = true;
+    search.done = !live;
 }
 
-fn no_sums() -> array<vec4<f32>, SUMS> {
-    return array<vec4<f32>, SUMS>();
+fn clear_sums() {
+    for (var n = 0u; n < SUMS; n++) { // unroll
+        search.sums[n] = vec4<f32>(0.0);
+    }
 }
 
-fn candidate(search: Search, n: u32) -> vec4<f32> {
+fn candidate(n: u32) -> vec4<f32> {
     return search.low + (search.high - search.low) * (f32(n) * 0.25);
 }
 
-fn gather(search: Search, s: vec4<f32>, j: u32) -> Search {
-    var next = search;
+fn gather(s: vec4<f32>, j: u32) {
     // In the first pass this is not yet the row's, and what is summed means nothing.
     let m = max(search.maxima[0u], s);
-    next.maxima[0u] = m;
+    search.maxima[0u] = m;
     let d = distance_below(s, m);
     for (var n = 0u; n < 4u; n++) { // unroll
-        let t = candidate(search, n);
+        let t = candidate(n);
         let x = max(d - t, vec4<f32>(0.0));
         if (ENTMAX15) {
-            next.sums[2u * n] += x * x;
-            next.sums[2u * n + 1u] += x;
+            search.sums[2u * n] += x * x;
+            search.sums[2u * n + 1u] += x;
         } else {
-            next.sums[2u * n] += x;
-            next.sums[2u * n + 1u] += select(vec4<f32>(0.0), vec4<f32>(1.0), d > t);
+            search.sums[2u * n] += x;
+            search.sums[2u * n + 1u] += select(vec4<f32>(0.0), vec4<f32>(1.0), d > t);
         }
     }
-    return next;
 }
 
-fn in_terms_of(search: Search, maxima: array<vec4<f32>, MAXIMA>) -> Search {
-    var next = search;
-    next.maxima = maxima;
-    return next;
+fn in_terms_of(maxima: array<vec4<f32>, MAXIMA>) {
+    search.maxima[0u] = maxima[0u];
 }
 
-fn advance(search: Search) -> Search {
-    var next = search;
-    next.sums = no_sums();
-    next.first = false;
+fn advance() {
     if (search.first) {
-        next.low = vec4<f32>(-1.0);
+        search.first = false;
+        search.low = vec4<f32>(-1.0);
         // A row that sees no key has no weights.
-        next.done = search.done | (search.maxima[0u] == vec4<f32>(NOTHING));
-        return next;
+        search.done = search.done | (search.maxima[0u] == vec4<f32>(NOTHING));
+        clear_sums();
+        return;
     }
     // The last candidate at which f is not below 0, and the first at which it is. Rounding may find the root a hair left of low.
     var left = search.low;
@@ -80,7 +91,7 @@ fn advance(search: Search) -> Search {
     var right = search.right;
     var f_right = search.f_right;
     for (var n = 0u; n < 4u; n++) { // unroll
-        let t = candidate(search, n);
+        let t = candidate(n);
         let f = search.sums[2u * n] - 1.0;
         let is_left = f >= vec4<f32>(0.0);
         left = select(left, t, is_left);
@@ -98,22 +109,22 @@ fn advance(search: Search) -> Search {
     let high = max(min(min(chord, right), search.high), low);
     let near = (high - low) * slope <= vec4<f32>(NEAR);
     let fine = high - low <= abs(low) * FINEST;
-    next.low = select(low, search.low, search.done);
-    next.high = select(high, search.high, search.done);
-    next.right = right;
-    next.f_right = f_right;
-    next.done = search.done | near | fine;
-    return next;
+    search.low = select(low, search.low, search.done);
+    search.high = select(high, search.high, search.done);
+    search.right = right;
+    search.f_right = f_right;
+    search.done = search.done | near | fine;
+    clear_sums();
 }
 
-fn found_score(search: Search, s: vec4<f32>, j: u32) -> vec4<f32> {
+fn found_score(s: vec4<f32>, j: u32) -> vec4<f32> {
     return s;
 }
 
-fn found_max(search: Search) -> vec4<f32> {
+fn found_max() -> vec4<f32> {
     return search.maxima[0u];
 }
 
-fn found_level(search: Search) -> vec4<f32> {
+fn found_level() -> vec4<f32> {
     return search.low;
 }

@@ -23,6 +23,13 @@ struct Search {
     done: vec4<bool>,
 }
 
+// Private to the thread, and not handed from function to function: compilers are slow to take copies of it apart.
+var<private> search: Search;
+
+fn is_found() -> vec4<bool> {
+    return search.done;
+}
+
 const ORDERED_NOTHING = 10374681u; // ordered(NOTHING), below every score
 const NONE = 4294967295u;
 // Keys are counted downwards from here, so that earlier ones are larger.
@@ -38,50 +45,52 @@ fn unordered(x: vec4<u32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(select(~x, x & vec4<u32>(0x7fffffffu), x >= vec4<u32>(0x80000000u)));
 }
 
-fn start_search(live: vec4<bool>) -> Search {
-    let none = vec4<u32>(NONE);
-    var search = Search();
-    search.maxima = array<vec4<f32>, MAXIMA>(vec4<f32>(NOTHING), vec4<f32>(NOTHING));
+fn start_search(live: vec4<bool>) {
+    for (var n = 0u; n < SUMS; n++) { // unroll
+        search.sums[n] = vec4<f32>(0.0);
+        search.cuts[n] = vec4<u32>(NONE);
+    }
     // The first cut counts the keys that are seen.
-    search.cuts = array<vec4<u32>, SUMS>(vec4<u32>(ORDERED_NOTHING + 1u), none, none, none, none, none, none, none);
+    search.cuts[0u] = vec4<u32>(ORDERED_NOTHING + 1u);
+    search.maxima[0u] = vec4<f32>(NOTHING);
+    search.maxima[1u] = vec4<f32>(NOTHING);
+    search.low = vec4<u32>(0u);
+    search.high = vec4<u32>(NONE);
+    search.above = vec4<f32>(0.0);
     search.wanted = vec4<f32>(f32(params.top_k));
     search.cut = vec4<u32>(ORDERED_NOTHING + 1u);
-    search.tie_cut = none;
+    search.tie = vec4<u32>(0u);
+    search.tie_cut = vec4<u32>(NONE);
+    search.among_ties = vec4<bool>(false);
     search.first = true;
     search.done = !live;
-    return search;
 }
 
-fn gather(search: Search, s: vec4<f32>, j: u32) -> Search {
-    var next = search;
+fn gather(s: vec4<f32>, j: u32) {
     if (search.first) {
-        next.maxima[0u] = max(search.maxima[0u], s);
-        next.maxima[1u] = max(search.maxima[1u], select(-s, vec4<f32>(NOTHING), s == vec4<f32>(NOTHING)));
+        search.maxima[0u] = max(search.maxima[0u], s);
+        search.maxima[1u] = max(search.maxima[1u], select(-s, vec4<f32>(NOTHING), s == vec4<f32>(NOTHING)));
     }
     var x = ordered(s);
     let key = select(vec4<u32>(0u), vec4<u32>(FIRST_KEY - j), x == search.tie);
     x = select(x, key, search.among_ties);
     for (var n = 0u; n < SUMS; n++) { // unroll
-        next.sums[n] += select(vec4<f32>(0.0), vec4<f32>(1.0), x >= search.cuts[n]);
+        search.sums[n] += select(vec4<f32>(0.0), vec4<f32>(1.0), x >= search.cuts[n]);
     }
-    return next;
 }
 
-fn in_terms_of(search: Search, maxima: array<vec4<f32>, MAXIMA>) -> Search {
-    var next = search;
-    next.maxima = maxima;
-    return next;
+fn in_terms_of(maxima: array<vec4<f32>, MAXIMA>) {
+    search.maxima[0u] = maxima[0u];
+    search.maxima[1u] = maxima[1u];
 }
 
-fn advance(search: Search) -> Search {
-    var next = search;
-    next.sums = array<vec4<f32>, SUMS>();
-    next.first = false;
+fn advance() {
     if (search.first) {
+        search.first = false;
         // No more keys than are wanted: the cut that keeps all of them stays.
-        next.done = search.done | (search.sums[0u] <= search.wanted);
-        next.low = ordered(-search.maxima[1u]);
-        next.high = ordered(search.maxima[0u]) + 1u;
+        search.done = search.done | (search.sums[0u] <= search.wanted);
+        search.low = ordered(-search.maxima[1u]);
+        search.high = ordered(search.maxima[0u]) + 1u;
     } else {
         var exact = vec4<bool>(false);
         var cut = search.cut;
@@ -91,42 +100,41 @@ fn advance(search: Search) -> Search {
             let hit = count == search.wanted;
             exact = exact | hit;
             cut = select(cut, c, hit);
-            next.low = select(next.low, max(next.low, c), count > search.wanted);
-            let lower = (count < search.wanted) & (c < next.high);
-            next.high = select(next.high, c, lower);
-            next.above = select(next.above, count, lower);
+            search.low = select(search.low, max(search.low, c), count > search.wanted);
+            let lower = (count < search.wanted) & (c < search.high);
+            search.high = select(search.high, c, lower);
+            search.above = select(search.above, count, lower);
         }
-        let hit_score = exact & !search.done & !search.among_ties;
-        let hit_key = exact & !search.done & search.among_ties;
-        next.cut = select(search.cut, cut, hit_score);
-        next.tie_cut = select(search.tie_cut, cut, hit_key);
-        next.done = search.done | exact;
-        let tied = !next.done & !search.among_ties & (next.high - next.low == vec4<u32>(1u));
-        next.among_ties = search.among_ties | tied;
-        next.cut = select(next.cut, next.high, tied);
-        next.tie = select(search.tie, next.low, tied);
-        next.wanted = select(search.wanted, search.wanted - next.above, tied);
-        next.low = select(next.low, vec4<u32>(FIRST_KEY + 1u - params.seq_k), tied);
-        next.high = select(next.high, vec4<u32>(FIRST_KEY + 1u), tied);
-        next.above = select(next.above, vec4<f32>(0.0), tied);
+        exact = exact & !search.done;
+        search.cut = select(search.cut, cut, exact & !search.among_ties);
+        search.tie_cut = select(search.tie_cut, cut, exact & search.among_ties);
+        search.done = search.done | exact;
+        let tied = !search.done & !search.among_ties & (search.high - search.low == vec4<u32>(1u));
+        search.among_ties = search.among_ties | tied;
+        search.cut = select(search.cut, search.high, tied);
+        search.tie = select(search.tie, search.low, tied);
+        search.wanted = select(search.wanted, search.wanted - search.above, tied);
+        search.low = select(search.low, vec4<u32>(FIRST_KEY + 1u - params.seq_k), tied);
+        search.high = select(search.high, vec4<u32>(FIRST_KEY + 1u), tied);
+        search.above = select(search.above, vec4<f32>(0.0), tied);
     }
     // New cuts, within low + 1 .. high - 1.
-    let width = next.high - next.low;
-    let a = unordered(next.low);
-    let b = unordered(next.high);
+    let width = search.high - search.low;
+    let a = unordered(search.low);
+    let b = unordered(search.high);
     for (var n = 0u; n < SUMS; n++) { // unroll
-        let by_key = next.low + share_of(width, n + 1u, 9u);
-        var by_score = next.low;
+        let by_key = search.low + share_of(width, n + 1u, 9u);
+        var by_score = search.low;
         if (n < 4u) {
             by_score += share_of(width, n + 1u, 5u);
         } else {
             let share = (f32(n) - 3.0) * 0.2;
             by_score = ordered(a * (1.0 - share) + b * share);
         }
-        let c = select(by_score, by_key, next.among_ties);
-        next.cuts[n] = clamp(c, next.low + 1u, max(next.high, next.low + 2u) - 1u);
+        let c = select(by_score, by_key, search.among_ties);
+        search.cuts[n] = clamp(c, search.low + 1u, max(search.high, search.low + 2u) - 1u);
+        search.sums[n] = vec4<f32>(0.0);
     }
-    return next;
 }
 
 // n / parts of a width, rounded so that small widths are shared out too.
@@ -135,16 +143,16 @@ fn share_of(width: vec4<u32>, n: u32, parts: u32) -> vec4<u32> {
 }
 
 // The score that the weights are made of: none, of a key that is not among the k.
-fn found_score(search: Search, s: vec4<f32>, j: u32) -> vec4<f32> {
+fn found_score(s: vec4<f32>, j: u32) -> vec4<f32> {
     let x = ordered(s);
     let among = search.among_ties & (x == search.tie) & (vec4<u32>(FIRST_KEY - j) >= search.tie_cut);
     return select(vec4<f32>(NOTHING), s, (x >= search.cut) | among);
 }
 
-fn found_max(search: Search) -> vec4<f32> {
+fn found_max() -> vec4<f32> {
     return vec4<f32>(NOTHING);
 }
 
-fn found_level(search: Search) -> vec4<f32> {
+fn found_level() -> vec4<f32> {
     return vec4<f32>(0.0);
 }

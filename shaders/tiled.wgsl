@@ -62,7 +62,9 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     var again = false; // from the first tile
     var passes = 0u;
     let row_numbers = vec4<u32>(first_row + 4u * row_group) + vec4<u32>(0u, 1u, 2u, 3u);
-    var search = start_search(row_numbers < vec4<u32>(seq.rows));
+    if (SEARCH) {
+        start_search(row_numbers < vec4<u32>(seq.rows));
+    }
 
     var row_norms = vec4<f32>(1.0);
     if (QK_NORM) {
@@ -151,20 +153,21 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
             again = false;
             if (searching) {
                 for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
-                    search = gather(search, s[c], tile + c * KEY_LANES + key_lane);
+                    gather(s[c], tile + c * KEY_LANES + key_lane);
                 }
                 if (next_tile(tile, range) >= range.end) {
                     again = true;
                     passes++;
-                    search = advance(merged(search, lane, row_group));
-                    searching = goes_on(search, lane, row_group) && passes < params.passes;
-                    level = found_level(search);
-                    state.m = found_max(search);
+                    merge(lane, row_group);
+                    advance();
+                    searching = goes_on(lane, row_group) && passes < params.passes;
+                    level = found_level();
+                    state.m = found_max();
                 }
                 continue;
             }
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
-                s[c] = found_score(search, s[c], tile + c * KEY_LANES + key_lane);
+                s[c] = found_score(s[c], tile + c * KEY_LANES + key_lane);
             }
         }
         var m = state.m;

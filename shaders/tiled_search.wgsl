@@ -1,7 +1,7 @@
 // What the threads of a row have gathered in a pass over the keys, put together.
 
 // The same in each of them.
-fn merged(search: Search, lane: u32, row_group: u32) -> Search {
+fn merge(lane: u32, row_group: u32) {
     var maxima = search.maxima;
     for (var n = 0u; n < MAXIMA; n++) { // unroll
         partial[lane] = maxima[n];
@@ -9,18 +9,17 @@ fn merged(search: Search, lane: u32, row_group: u32) -> Search {
         maxima[n] = row_max(row_group, maxima[n]);
         workgroupBarrier();
     }
-    var all = in_terms_of(search, maxima);
+    in_terms_of(maxima);
     for (var n = 0u; n < SUMS; n++) { // unroll
-        partial[lane] = all.sums[n];
+        partial[lane] = search.sums[n];
         workgroupBarrier();
-        all.sums[n] = row_sum(row_group);
+        search.sums[n] = row_sum(row_group);
         workgroupBarrier();
     }
-    return all;
 }
 
 // Whether any row of the workgroup is still searched for; the same for all threads.
-fn goes_on(search: Search, lane: u32, row_group: u32) -> bool {
+fn goes_on(lane: u32, row_group: u32) -> bool {
     if (lane % KEY_LANES == 0u) {
         partial[row_group] = select(vec4<f32>(1.0), vec4<f32>(0.0), search.done);
     }

@@ -16,6 +16,7 @@
 mod array;
 mod check;
 mod error;
+mod gradients;
 mod header;
 mod rules;
 mod softmax;
@@ -23,6 +24,7 @@ mod work;
 
 pub use check::{Failure, Report};
 pub use error::CaseError;
+pub use gradients::GradientWork;
 pub use header::{Op, Tolerance};
 pub use softmax::SoftmaxWork;
 pub use work::Work;

@@ -27,6 +27,8 @@ const STEPS: f32 = 65536.0;
 /// draw < 65536 - round(65536 rate)
 /// ```
 ///
+/// In packed sequences b is the number of the sequence, i and j count within it, and seq_q is that of the shape, the longest.
+///
 /// Seed and offset are two numbers of the table `dropout`, so that each call can have its own without compiling or preparing anything:
 /// the seed that of a run, say, and the offset the number of step and layer.
 #[derive(Debug, Clone, Copy, PartialEq)]

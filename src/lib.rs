@@ -23,14 +23,14 @@
 //!
 //! # The order of a score
 //!
-//! q.k, times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
+//! q.k (of [normalised](Problem::qk_norm) q and k), times [`Scale`] and [`LengthScale`], divided by [`Temperature`]; [soft cap](Problem::softcap); the
 //! [user's function](Problem::score_mod); plus [bias](Problem::bias), minus [ALiBi](Problem::with_alibi); masks
 //! ([causal](Problem::causal), [window](Problem::window), valid [queries](Problem::with_q_len) and [keys](Problem::with_kv_len),
 //! [dense](Problem::mask), the [user's](Problem::mask_mod), all combined by AND); the softmax with its [`Sink`], or another
 //! [`Normalizer`]; [dropout](Problem::dropout). Scores have to fit f32:
 //! |score| log2(e) below 3e38.
 //!
-//! Forward only: there are no gradients yet.
+//! Gradients, that of the temperature among them, are in [`backward`].
 //!
 //! # The way of a call
 //!
@@ -92,6 +92,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod attention;
+pub mod backward;
 mod block_mask;
 mod buffers;
 mod caps;
@@ -132,6 +133,7 @@ pub mod tune;
 mod user_code;
 
 pub use attention::Attention;
+pub use backward::Backward;
 pub use block_mask::BlockMask;
 pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
@@ -167,6 +169,8 @@ pub use wgpu;
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}
+    #[doc = include_str!("../docs/backward.md")]
+    mod backward {}
     #[doc = include_str!("../docs/masks.md")]
     mod masks {}
     #[doc = include_str!("../docs/normalizers.md")]

@@ -101,115 +101,15 @@ impl Plan {
     pub fn new(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Plan> {
         problem.check()?;
         let (kernel, tiles, reason) = choose(problem, caps, options)?;
-        let mut key = PipelineKey {
-            kernel,
-            head_dim_qk: problem.shape.head_dim_qk,
-            head_dim_v: problem.shape.head_dim_v,
-            tiles,
-            access: access(problem)?,
-            dtypes: problem.dtypes,
-            causal: problem.causal,
-            window: problem.window.is_some(),
-            keep_first: problem.window.is_some_and(|w| w.keep_first > 0),
-            offset: tables::offset_source(problem),
-            packed_q: problem.packed_q.is_some(),
-            packed_k: problem.packed_k.is_some(),
-            documents: problem.documents,
-            q_len: problem.q_len,
-            kv_len: problem.kv_len,
-            mask: problem.mask.map(|m| m.0),
-            tile_classes: false,
-            softcap: problem.softcap.is_some(),
-            bias: problem.bias.map(|b| b.0),
-            alibi: problem.alibi,
-            normalizer: tables::normalizer_source(problem.normalizer),
-            search: problem.search(),
-            sink: problem.sink,
-            qk_norm: problem.qk_norm.map(|norm| norm.kind),
-            qk_gains: problem.qk_norm.map_or(NormGains::None, |norm| norm.gains),
-            dropout: problem.dropout.is_some(),
-            score_mod: problem.score_mod.clone(),
-            mask_mod: problem.mask_mod.clone(),
-            user_params: problem.user_params > 0,
-            temperature: tables::source(problem.temperature),
-            length: tables::length_source(problem.length_scale),
-            stats: problem.stats,
-        };
+        let mut key = PipelineKey::new(problem, kernel, tiles)?;
         let (classes, classes_reason) = classes::choose(problem, caps, &key, options)?;
         key.tile_classes = classes.is_some();
         let [class_batch, class_head] = classes.map_or([0; 2], |c| c.strides());
         let tables = Tables::new(problem);
         needs::check(&needs::of_key(&key, problem, &tables), caps)?;
 
-        let rows = problem.rows();
-        // The sections are within the binding limit, checked above.
-        let section = |on: bool, before: u32| if on { (u64::from(before) * rows) as u32 } else { 0 };
-        let stats = problem.stats;
-        let (min, max) = problem.distances();
-        let (length_coef, length_floor) = match problem.length_scale {
-            LengthScale::LogTrainLen { train_len } => ((1.0 / f64::from(train_len).ln()) as f32, 1),
-            LengthScale::Llama4 { coef, floor } => (coef, floor),
-            _ => (0.0, 1),
-        };
-        let adaptive = problem.adaptive_temperature.unwrap_or_default();
-        let [adapt_4, adapt_3, adapt_2, adapt_1, adapt_0] = adaptive.coefficients;
-        let base = Params {
-            q_heads: problem.shape.q_heads,
-            group: problem.shape.group(),
-            seq_q: problem.shape.seq_q,
-            seq_k: problem.shape.seq_k,
-            total_q: problem.packed_q.unwrap_or(0),
-            total_k: problem.packed_k.unwrap_or(0),
-            offset: match problem.alignment {
-                // Where a table says what is valid, the shader finds it.
-                Alignment::BottomRightValid => Alignment::BottomRight,
-                alignment => alignment,
-            }
-            .offset(problem.shape.seq_q, problem.shape.seq_k)
-            .unwrap_or(0),
-            min_distance: min.unwrap_or(i32::MIN),
-            max_distance: max.unwrap_or(i32::MAX),
-            keep_first: problem.window.map_or(0, |w| w.keep_first),
-            factor: problem.kernel_factor(),
-            softcap: problem.softcap.unwrap_or(0.0),
-            lse: section(stats.lse, 0),
-            entropy: section(stats.entropy, stats.lse.into()),
-            row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
-            cu_seqlens_q: tables.start(Table::CuSeqlensQ),
-            cu_seqlens_k: tables.start(Table::CuSeqlensK),
-            documents_q: tables.start(Table::DocumentsQ),
-            documents_k: tables.start(Table::DocumentsK),
-            q_len: tables.start(Table::QLen),
-            kv_len: tables.start(Table::KvLen),
-            offsets: tables.start(Table::CausalOffset),
-            temperature: tables.start(Table::Temperature),
-            alibi_slopes: tables.start(Table::AlibiSlopes),
-            sinks: tables.start(Table::Sinks),
-            ssmax: tables.start(Table::Ssmax),
-            user: tables.start(Table::User),
-            user_params: problem.user_params,
-            q_gain: tables.start(Table::QGain),
-            k_gain: tables.start(Table::KGain),
-            norm_eps: problem.qk_norm.map_or(0.0, |norm| norm.kernel_eps()),
-            dropout: tables.start(Table::Dropout),
-            dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
-            dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
-            passes: problem.search().most_passes(problem.shape.seq_k),
-            top_k: problem.top_k.unwrap_or(0),
-            adapt_4,
-            adapt_3,
-            adapt_2,
-            adapt_1,
-            adapt_0,
-            adapt_above: adaptive.above,
-            sigmoid_bias: problem.normalizer.constant_bias(problem.shape.seq_k) as f32,
-            length_coef,
-            length_floor,
-            class_batch,
-            class_head,
-            class_words: classes.map_or(0, |c| c.words()),
-            ..Params::default()
-        };
+        let class_words = classes.map_or(0, |c| c.words());
+        let base = Params { class_batch, class_head, class_words, ..base_params(problem, &tables) };
         let slicer = slices::Slicer::new(problem, caps, &key, classes)?;
         let (slices, scratch) = slicer.slices(base)?;
         Ok(Plan {
@@ -348,6 +248,115 @@ impl Plan {
     /// Bytes from one slice's params to the next in their buffer.
     pub(crate) fn params_stride(&self) -> u64 {
         (size_of::<Params>() as u64).next_multiple_of(self.uniform_alignment)
+    }
+}
+
+impl PipelineKey {
+    /// The variant of a kernel that computes a problem.
+    pub(crate) fn new(problem: &Problem, kernel: Kernel, tiles: Tiles) -> Result<Self> {
+        Ok(PipelineKey {
+            kernel,
+            head_dim_qk: problem.shape.head_dim_qk,
+            head_dim_v: problem.shape.head_dim_v,
+            tiles,
+            access: access(problem)?,
+            dtypes: problem.dtypes,
+            causal: problem.causal,
+            window: problem.window.is_some(),
+            keep_first: problem.window.is_some_and(|w| w.keep_first > 0),
+            offset: tables::offset_source(problem),
+            packed_q: problem.packed_q.is_some(),
+            packed_k: problem.packed_k.is_some(),
+            documents: problem.documents,
+            q_len: problem.q_len,
+            kv_len: problem.kv_len,
+            mask: problem.mask.map(|m| m.0),
+            tile_classes: false,
+            softcap: problem.softcap.is_some(),
+            bias: problem.bias.map(|b| b.0),
+            alibi: problem.alibi,
+            normalizer: tables::normalizer_source(problem.normalizer),
+            search: problem.search(),
+            sink: problem.sink,
+            qk_norm: problem.qk_norm.map(|norm| norm.kind),
+            qk_gains: problem.qk_norm.map_or(NormGains::None, |norm| norm.gains),
+            dropout: problem.dropout.is_some(),
+            score_mod: problem.score_mod.clone(),
+            mask_mod: problem.mask_mod.clone(),
+            user_params: problem.user_params > 0,
+            temperature: tables::source(problem.temperature),
+            length: tables::length_source(problem.length_scale),
+            stats: problem.stats,
+        })
+    }
+}
+
+/// What every dispatch is told, whichever part of the problem it computes. The tables are within the binding limit.
+pub(crate) fn base_params(problem: &Problem, tables: &Tables) -> Params {
+    let rows = problem.rows();
+    let section = |on: bool, before: u32| if on { (u64::from(before) * rows) as u32 } else { 0 };
+    let stats = problem.stats;
+    let (min, max) = problem.distances();
+    let (length_coef, length_floor) = match problem.length_scale {
+        LengthScale::LogTrainLen { train_len } => ((1.0 / f64::from(train_len).ln()) as f32, 1),
+        LengthScale::Llama4 { coef, floor } => (coef, floor),
+        _ => (0.0, 1),
+    };
+    let adaptive = problem.adaptive_temperature.unwrap_or_default();
+    let [adapt_4, adapt_3, adapt_2, adapt_1, adapt_0] = adaptive.coefficients;
+    Params {
+        q_heads: problem.shape.q_heads,
+        group: problem.shape.group(),
+        seq_q: problem.shape.seq_q,
+        seq_k: problem.shape.seq_k,
+        total_q: problem.packed_q.unwrap_or(0),
+        total_k: problem.packed_k.unwrap_or(0),
+        offset: match problem.alignment {
+            // Where a table says what is valid, the shader finds it.
+            Alignment::BottomRightValid => Alignment::BottomRight,
+            alignment => alignment,
+        }
+        .offset(problem.shape.seq_q, problem.shape.seq_k)
+        .unwrap_or(0),
+        min_distance: min.unwrap_or(i32::MIN),
+        max_distance: max.unwrap_or(i32::MAX),
+        keep_first: problem.window.map_or(0, |w| w.keep_first),
+        factor: problem.kernel_factor(),
+        softcap: problem.softcap.unwrap_or(0.0),
+        lse: section(stats.lse, 0),
+        entropy: section(stats.entropy, stats.lse.into()),
+        row_max: section(stats.row_max, u32::from(stats.lse) + u32::from(stats.entropy)),
+        cu_seqlens_q: tables.start(Table::CuSeqlensQ),
+        cu_seqlens_k: tables.start(Table::CuSeqlensK),
+        documents_q: tables.start(Table::DocumentsQ),
+        documents_k: tables.start(Table::DocumentsK),
+        q_len: tables.start(Table::QLen),
+        kv_len: tables.start(Table::KvLen),
+        offsets: tables.start(Table::CausalOffset),
+        temperature: tables.start(Table::Temperature),
+        alibi_slopes: tables.start(Table::AlibiSlopes),
+        sinks: tables.start(Table::Sinks),
+        ssmax: tables.start(Table::Ssmax),
+        user: tables.start(Table::User),
+        user_params: problem.user_params,
+        q_gain: tables.start(Table::QGain),
+        k_gain: tables.start(Table::KGain),
+        norm_eps: problem.qk_norm.map_or(0.0, |norm| norm.kernel_eps()),
+        dropout: tables.start(Table::Dropout),
+        dropout_kept: problem.dropout.map_or(0, |d| d.kept_steps()),
+        dropout_scale: problem.dropout.map_or(1.0, |d| (1.0 / d.keep()) as f32),
+        passes: problem.search().most_passes(problem.shape.seq_k),
+        top_k: problem.top_k.unwrap_or(0),
+        adapt_4,
+        adapt_3,
+        adapt_2,
+        adapt_1,
+        adapt_0,
+        adapt_above: adaptive.above,
+        sigmoid_bias: problem.normalizer.constant_bias(problem.shape.seq_k) as f32,
+        length_coef,
+        length_floor,
+        ..Params::default()
     }
 }
 

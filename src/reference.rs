@@ -38,6 +38,7 @@ use crate::scores::ScoreStage;
 use crate::tensor::Tensor;
 
 mod compare;
+pub(crate) mod gradient;
 mod score;
 mod twin;
 mod weights;

@@ -55,6 +55,34 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         let [maxima, sums] = key.search.gathered();
         numbers.extend([("MAXIMA", maxima), ("SUMS", sums)]);
     }
+    let mut text = header(key, &numbers);
+    let dims = [key.head_dim_qk, key.head_dim_qk, key.head_dim_v, key.head_dim_v];
+    for (tensor, dim) in Tensor::MAIN.into_iter().zip(dims) {
+        let (access, dtype) = (key.access[tensor as usize], key.dtypes[tensor as usize]);
+        text.push('\n');
+        text.push_str(&tensor::module(tensor, access, dtype, dim));
+    }
+    text.push('\n');
+    text.push_str(&tensor::bias(key.bias));
+    for module in modules(key) {
+        text.push('\n');
+        text.push_str(module);
+    }
+    let mut text = unroll::unroll(&text, &numbers);
+    // The user's text as it is: what looks like one of the kernel's marked loops is none.
+    for (code, missing) in [
+        (&key.score_mod, include_str!("../shaders/score_mod_none.wgsl")),
+        (&key.mask_mod, include_str!("../shaders/mask_mod_none.wgsl")),
+    ] {
+        text.push('\n');
+        text.push_str(code.as_ref().map_or(missing, UserCode::text));
+        text.push('\n');
+    }
+    text
+}
+
+/// The constants of a variant.
+pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     let switches = [
         ("CAUSAL", key.causal),
         ("POSITIONS", key.causal || key.window),
@@ -103,53 +131,21 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     let (unit, log2_unit) = if key.softcap { (1.0, LN_2) } else { (LOG2_E, 1.0) };
 
     let mut text = format!("// {key}\nconst UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};\n");
-    for (name, value) in &numbers {
+    for (name, value) in numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }
     for (name, value) in switches {
         let _ = writeln!(text, "const {name} = {value};");
-    }
-    let dims = [key.head_dim_qk, key.head_dim_qk, key.head_dim_v, key.head_dim_v];
-    for (tensor, dim) in Tensor::MAIN.into_iter().zip(dims) {
-        let (access, dtype) = (key.access[tensor as usize], key.dtypes[tensor as usize]);
-        text.push('\n');
-        text.push_str(&tensor::module(tensor, access, dtype, dim));
-    }
-    text.push('\n');
-    text.push_str(&tensor::bias(key.bias));
-    for module in modules(key) {
-        text.push('\n');
-        text.push_str(module);
-    }
-    let mut text = unroll::unroll(&text, &numbers);
-    // The user's text as it is: what looks like one of the kernel's marked loops is none.
-    for (code, missing) in [
-        (&key.score_mod, include_str!("../shaders/score_mod_none.wgsl")),
-        (&key.mask_mod, include_str!("../shaders/mask_mod_none.wgsl")),
-    ] {
-        text.push('\n');
-        text.push_str(code.as_ref().map_or(missing, UserCode::text));
-        text.push('\n');
     }
     text
 }
 
 /// The files of `shaders/` that a variant is made of.
 fn modules(key: &PipelineKey) -> Vec<&'static str> {
-    let tables = if key.has_tables() {
-        include_str!("../shaders/tables.wgsl")
-    } else {
-        include_str!("../shaders/no_tables.wgsl")
-    };
     let stats = if key.stats.count() > 0 {
         include_str!("../shaders/stats.wgsl")
     } else {
         include_str!("../shaders/no_stats.wgsl")
-    };
-    let dense_mask = match key.mask {
-        None => include_str!("../shaders/dense_mask_none.wgsl"),
-        Some(MaskFormat::Bytes) => include_str!("../shaders/dense_mask_bytes.wgsl"),
-        Some(MaskFormat::Bits) => include_str!("../shaders/dense_mask_bits.wgsl"),
     };
     let weights = match key.normalizer {
         NormalizerSource::Softmax => include_str!("../shaders/weights_softmax.wgsl"),
@@ -168,20 +164,17 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
     };
     let mut modules = vec![
         include_str!("../shaders/params.wgsl"),
-        include_str!("../shaders/index.wgsl"),
-        include_str!("../shaders/sequence.wgsl"),
-        tables,
-        include_str!("../shaders/mask.wgsl"),
-        dense_mask,
-        include_str!("../shaders/score.wgsl"),
-        include_str!("../shaders/user_params.wgsl"),
-        include_str!("../shaders/sharpness.wgsl"),
+        if key.has_tables() {
+            include_str!("../shaders/tables.wgsl")
+        } else {
+            include_str!("../shaders/no_tables.wgsl")
+        },
         include_str!("../shaders/qk_norm.wgsl"),
-        include_str!("../shaders/softmax.wgsl"),
         weights,
         search,
         stats,
     ];
+    modules.extend(scores(key));
     if key.dropout {
         modules.extend([include_str!("../shaders/random.wgsl"), include_str!("../shaders/dropout.wgsl")]);
     } else {
@@ -207,6 +200,25 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         modules.push(include_str!("../shaders/tiled_search.wgsl"));
     }
     modules
+}
+
+/// What makes scores, and weights of them: all but params, tables and accessors.
+pub(crate) fn scores(key: &PipelineKey) -> [&'static str; 8] {
+    let dense_mask = match key.mask {
+        None => include_str!("../shaders/dense_mask_none.wgsl"),
+        Some(MaskFormat::Bytes) => include_str!("../shaders/dense_mask_bytes.wgsl"),
+        Some(MaskFormat::Bits) => include_str!("../shaders/dense_mask_bits.wgsl"),
+    };
+    [
+        include_str!("../shaders/index.wgsl"),
+        include_str!("../shaders/sequence.wgsl"),
+        include_str!("../shaders/mask.wgsl"),
+        dense_mask,
+        include_str!("../shaders/score.wgsl"),
+        include_str!("../shaders/user_params.wgsl"),
+        include_str!("../shaders/sharpness.wgsl"),
+        include_str!("../shaders/softmax.wgsl"),
+    ]
 }
 
 #[cfg(test)]

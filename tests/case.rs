@@ -208,7 +208,12 @@ fn what_is_missing_is_named() {
         .with("dsinks", "F32", &[4])
         .with("dtemperature", "F32", &[1]);
     let case = Case::from_bytes(&gradients.bytes()).unwrap();
-    assert_eq!(case.missing(), ["gradients (dout)"]);
+    let wanted = case.work().expect("all of it is known").gradients().expect("gradients").problem();
+    assert!(case.missing().is_empty() && wanted.dbias && wanted.dsinks && wanted.dtemperature);
+    // Two temperatures, of which only that of each head has a gradient.
+    let case = Case::from_bytes(&gradients.with("temperature_per_head", "F32", &[4]).bytes()).unwrap();
+    assert_eq!(case.missing().len(), 1);
+    assert!(case.missing()[0].contains("(dtemperature)"), "{:?}", case.missing());
     assert!(case.work().is_none());
 }
 
@@ -550,7 +555,7 @@ fn shipped_cases_pass_or_say_what_is_missing() {
         }
     }
     // More as the library learns more, never fewer.
-    assert!(passed >= 2 * 102, "only {passed} passed");
+    assert!(passed >= 2 * 105, "only {passed} passed");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::process::Command;
 use wgpu_attention::{
     AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat,
     NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature,
-    TileMask, Window,
+    TileMask, Window, backward,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -105,9 +105,33 @@ fn sources() -> Vec<String> {
             }
         }
     }
+    sources.extend(gradients(&Caps::from_limits(&limits, AdapterClass::Other)));
     #[cfg(feature = "user-code")]
     sources.push(user_code(&limits));
     sources
+}
+
+/// The passes of the gradients.
+fn gradients(caps: &Caps) -> Vec<String> {
+    let plain = |dim| Problem::new(Shape { kv_heads: 2, ..Shape::self_attention(2, 4, 100, dim) });
+    let full = Broadcast([2, 4, 100, 100]);
+    let problems = [
+        plain(64),
+        plain(7).temperature(Temperature::PerHead).softcap(5.0).with_alibi().sink(Sink::PerHead),
+        plain(320).temperature(Temperature::PerRow).with_kv_len().with_q_len().dtype(DType::F16),
+        plain(64).bias(DType::F16, full).mask(MaskFormat::Bits, full).causal(Alignment::PerBatch),
+        plain(64)
+            .window(Window { left: Some(9), right: None, keep_first: 4 })
+            .length_scale(LengthScale::Ssmax),
+    ];
+    let mut all = Vec::new();
+    for forward in problems {
+        let (bias, sinks) = (forward.bias.is_some(), forward.sink == Sink::PerHead);
+        let mut problem = backward::Problem::new(forward).with_temperature().with_lse();
+        (problem.dbias, problem.dsinks) = (bias, sinks);
+        all.extend(backward::Plan::new(&problem, caps).expect("a plan").shader_sources());
+    }
+    all
 }
 
 #[cfg(feature = "user-code")]

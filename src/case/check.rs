@@ -1,11 +1,14 @@
 //! Running a case and comparing what comes out with what it expects.
 
-use super::{Case, Tolerance};
+use super::{Case, GradientWork, Tolerance, Work};
 use crate::attention::Attention;
+use crate::backward::{self, Backward, Gradients};
 use crate::error::Error;
+use crate::host::Outputs;
 use crate::kernel::Kernel;
 use crate::plan::PlanOptions;
 use crate::scores::ScoreStage;
+use crate::sharpness::Temperature;
 use core::fmt;
 
 /// What came of a case.
@@ -125,7 +128,47 @@ impl Case {
                 Err(error) => report.failure = report.failure.or(Some(Failure::Refused(error))),
             }
         }
+        if let Some(gradients) = work.gradients() {
+            match self.gradients(attention, queue, gradients, &got).await {
+                Ok(got) => {
+                    let want = gradients.expected();
+                    let of_temperature = match work.problem().temperature {
+                        Temperature::PerHead => "dtemperature_per_head",
+                        _ => "dtemperature",
+                    };
+                    for (output, got, want) in [
+                        ("dq", Some(&got.dq), Some(&want.dq)),
+                        ("dk", Some(&got.dk), Some(&want.dk)),
+                        ("dv", Some(&got.dv), Some(&want.dv)),
+                        ("dbias", got.dbias.as_ref(), want.dbias.as_ref()),
+                        ("dsinks", got.dsinks.as_ref(), want.dsinks.as_ref()),
+                        (of_temperature, got.dtemperature.as_ref(), want.dtemperature.as_ref()),
+                    ] {
+                        if let (Some(got), Some(want)) = (got, want) {
+                            report.compare(output, self.shape_of(output), got, want, self.tolerance());
+                        }
+                    }
+                }
+                Err(error) => report.failure = report.failure.or(Some(Failure::Refused(error))),
+            }
+        }
         report
+    }
+
+    /// The gradients, from what the forward pass gave.
+    async fn gradients(
+        &self,
+        attention: &Attention,
+        queue: &wgpu::Queue,
+        work: &GradientWork,
+        forward: &Outputs,
+    ) -> Result<Gradients, Error> {
+        let Some(inputs) = self.work().map(Work::inputs) else {
+            return Ok(Gradients::default());
+        };
+        let lse = forward.lse.as_deref().unwrap_or_default();
+        let inputs = backward::Inputs::new(inputs, lse, work.dout());
+        Backward::new(attention.device()).run(queue, work.problem(), &inputs).await
     }
 
     /// The scores of all heads, by the slow path.

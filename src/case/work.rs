@@ -2,6 +2,7 @@
 
 use super::array::Array;
 use super::error::CaseError;
+use super::gradients::GradientWork;
 use super::header::Header;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
@@ -40,12 +41,14 @@ pub struct Work {
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
+    gradients: Option<GradientWork>,
 }
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
 pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
-    [(arrays.contains_key("dout"), "gradients (dout)")]
+    let both = arrays.contains_key("dtemperature") && arrays.contains_key("temperature_per_head");
+    [(both, "the gradient of the key temperature beside a temperature for each head (dtemperature)")]
         .into_iter()
         .filter_map(|(needed, name)| needed.then_some(name))
         .collect()
@@ -118,10 +121,12 @@ impl Work {
             entropy: floats("entropy"),
             row_max: None,
         };
-        problem.stats.lse = expected.lse.is_some();
+        // Gradients start from lse, whether it is expected or not.
+        problem.stats.lse = expected.lse.is_some() || arrays.contains_key("dout");
         problem.stats.entropy = expected.entropy.is_some();
         let scores = header.scores.zip(floats("scores"));
         let [q, k, v] = ["q", "k", "v"].map(|name| floats(name).unwrap_or_default());
+        let gradients = GradientWork::new(&problem, arrays);
         let work = Work {
             problem,
             q,
@@ -144,6 +149,7 @@ impl Work {
             expected,
             scores,
             positions: (alignment, said),
+            gradients,
         };
         work.inputs().check(&work.problem)?;
         Ok(work)
@@ -179,6 +185,11 @@ impl Work {
     /// The expected outputs.
     pub fn expected(&self) -> &Outputs {
         &self.expected
+    }
+
+    /// The gradients that the case expects, where it does.
+    pub fn gradients(&self) -> Option<&GradientWork> {
+        self.gradients.as_ref()
     }
 
     /// Where the case says that rows stand, with the offsets of [`Alignment::PerBatch`]: what the problem has too if anything

@@ -17,18 +17,39 @@ pub enum Access {
 
 /// The WGSL of the binding and accessor of q, k, v or out.
 pub(crate) fn module(tensor: Tensor, access: Access, dtype: DType, dim: u32) -> String {
-    let name = tensor.name();
-    let binding = tensor.binding();
+    let (name, binding) = (tensor.name(), tensor.binding());
+    if tensor == Tensor::Out {
+        written(name, binding, access, dtype, dim)
+    } else {
+        read(name, binding, access, dtype, dim)
+    }
+}
+
+/// A binding with its function `load_NAME(row, d4)`; its places are `params.NAME` and `params.NAME_dim`.
+pub(crate) fn read(name: &str, binding: u32, access: Access, dtype: DType, dim: u32) -> String {
+    declare(name, binding, "read", access, dtype, load(name, access, dtype, dim))
+}
+
+/// A binding with its function `store_NAME(row, d4, value)`.
+pub(crate) fn written(name: &str, binding: u32, access: Access, dtype: DType, dim: u32) -> String {
+    declare(name, binding, "read_write", access, dtype, store(name, access, dtype, dim))
+}
+
+fn declare(
+    name: &str,
+    binding: u32,
+    space: &str,
+    access: Access,
+    dtype: DType,
+    (element, body): (&str, String),
+) -> String {
     let mode = match access {
         Access::Vec4 => "vec4",
         Access::Scalar => "scalar",
     };
-    let (declaration, body) =
-        if tensor == Tensor::Out { store(access, dtype, dim) } else { load(name, access, dtype, dim) };
-    let space = if tensor == Tensor::Out { "read_write" } else { "read" };
     format!(
         "// {name}: {} in {mode} access.
-@group(0) @binding({binding}) var<storage, {space}> {name}: array<{declaration}>;
+@group(0) @binding({binding}) var<storage, {space}> {name}: array<{element}>;
 
 {body}",
         dtype.name()
@@ -125,21 +146,22 @@ fn pack(dtype: DType) -> &'static str {
     }
 }
 
-fn store(access: Access, dtype: DType, dim: u32) -> (&'static str, String) {
+fn store(name: &str, access: Access, dtype: DType, dim: u32) -> (&'static str, String) {
     match (access, dtype) {
         (Access::Vec4, DType::F32) => (
             "vec4<f32>",
-            "fn store_out(row: u32, d4: u32, value: vec4<f32>) {
-    out[(row >> 2u) + d4] = value;
-}
+            format!(
+                "fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
+    {name}[(row >> 2u) + d4] = value;
+}}
 "
-            .to_owned(),
+            ),
         ),
         (Access::Vec4, _) => (
             "vec2<u32>",
             format!(
-                "{}fn store_out(row: u32, d4: u32, value: vec4<f32>) {{
-    out[(row >> 2u) + d4] = vec2<u32>(pack(value.xy), pack(value.zw));
+                "{}fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
+    {name}[(row >> 2u) + d4] = vec2<u32>(pack(value.xy), pack(value.zw));
 }}
 ",
                 pack(dtype)
@@ -147,30 +169,32 @@ fn store(access: Access, dtype: DType, dim: u32) -> (&'static str, String) {
         ),
         (Access::Scalar, _) => {
             let (kind, put) = match dtype {
-                DType::F32 => ("f32", "out[at] = value;"),
+                DType::F32 => ("f32", format!("{name}[at] = value;")),
                 // Two numbers share a word and may belong to different threads. Each thread clears and sets its own half only,
                 // so the order in which they come does not matter.
                 _ => (
                     "atomic<u32>",
-                    "let shift = 16u * (at & 1u);
-        atomicAnd(&out[at >> 1u], ~(0xffffu << shift));
-        atomicOr(&out[at >> 1u], (pack(vec2<f32>(value, 0.0)) & 0xffffu) << shift);",
+                    format!(
+                        "let shift = 16u * (at & 1u);
+        atomicAnd(&{name}[at >> 1u], ~(0xffffu << shift));
+        atomicOr(&{name}[at >> 1u], (pack(vec2<f32>(value, 0.0)) & 0xffffu) << shift);"
+                    ),
                 ),
             };
             let text = format!(
-                "{}fn set_out(row: u32, d: u32, value: f32) {{
+                "{}fn set_{name}(row: u32, d: u32, value: f32) {{
     if (d < {dim}u) {{
-        let at = row + d * params.out_dim;
+        let at = row + d * params.{name}_dim;
         {put}
     }}
 }}
 
-fn store_out(row: u32, d4: u32, value: vec4<f32>) {{
+fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
     let d = 4u * d4;
-    set_out(row, d, value.x);
-    set_out(row, d + 1u, value.y);
-    set_out(row, d + 2u, value.z);
-    set_out(row, d + 3u, value.w);
+    set_{name}(row, d, value.x);
+    set_{name}(row, d + 1u, value.y);
+    set_{name}(row, d + 2u, value.z);
+    set_{name}(row, d + 3u, value.w);
 }}
 ",
                 pack(dtype)

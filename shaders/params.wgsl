@@ -47,6 +47,12 @@ struct Params {
     groups_x: u32,
     groups_x_softmax: u32,
     groups_x_output: u32,
+    groups_x_classes: u32,
+
+    // Classes of mask tiles: words from one batch, head and row tile to the next, see classes.wgsl.
+    class_batch: u32,
+    class_head: u32,
+    class_words: u32,
 
     // Position of row 0 among the keys, and the distances from a row's position at which it sees keys.
     offset: i32,

@@ -13,6 +13,7 @@ struct Sequence {
     count: u32, // rows of this slice that there are: these are written
     rows: u32, // those of them that are valid. The others are written as 0, and nothing of them is loaded
     keys: u32, // that are valid. The others may hold anything, NaN too
+    key_count: u32, // that there are, valid or not
     offset: i32, // what to add to the number of a row of this slice to get its position
 }
 
@@ -47,6 +48,7 @@ fn sequence(b: u32) -> Sequence {
         keys = rows.end - rows.start;
         first_k = rows.start;
     }
+    let key_count = keys;
     var offset = params.offset;
     if (OFFSET_OF_LENGTHS) {
         offset = i32(keys) - i32(queries);
@@ -64,7 +66,7 @@ fn sequence(b: u32) -> Sequence {
     if (OFFSET_OF_VALID) {
         offset = i32(keys) - i32(queries);
     }
-    return Sequence(b, first_q, first_k, count, rows_here(queries), keys, offset + i32(params.first_row));
+    return Sequence(b, first_q, first_k, count, rows_here(queries), keys, key_count, offset + i32(params.first_row));
 }
 
 // How many of the first rows of a sequence are in this slice.

@@ -76,6 +76,18 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     var o = array<vec4<f32>, OUT_REGISTERS>();
 
     for (var tile = first_tile(range); tile < range.end; tile = following_tile(tile, range, again)) {
+        // What a tile hides beside lengths and positions; not known without classes.
+        var hidden = CONTENTS || BIAS;
+        if (TILE_CLASSES) {
+            let of_tile = tile_class(seq, h, first_row, tile);
+            // With its last tile a search ends its pass, seen or not.
+            let ends_search = SEARCH && searching && next_tile(tile, range) >= range.end;
+            if (!of_tile.seen && !ends_search) {
+                again = false;
+                continue;
+            }
+            hidden = of_tile.hidden;
+        }
         // ---- scores
         var s = array<vec4<f32>, KEYS_PER_THREAD>();
         var key_squares = array<f32, KEYS_PER_THREAD>();
@@ -128,8 +140,8 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                 s[c] = finish_scores(s[c], seq, h, first_row + 4u * row_group, j);
             }
         }
-        // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
-        let boundary = CONTENTS || BIAS || TOP_K || tile < range.full_start || tile + KEYS > range.full_end;
+        // A tile in which every row sees every key needs no mask.
+        let boundary = hidden || TOP_K || tile < range.full_start || tile + KEYS > range.full_end;
         if (boundary) {
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
                 let j = tile + c * KEY_LANES + key_lane;

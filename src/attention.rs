@@ -167,6 +167,6 @@ impl Attention {
             let slots = pass.bindings(key).map(slot);
             context.entry_point(label, &module, pass.entry_point, size_of::<Params>(), slots)
         };
-        Pipelines { passes: key.kernel.passes().iter().map(compile_pass).collect() }
+        Pipelines { passes: key.passes().iter().map(compile_pass).collect() }
     }
 }

@@ -1,5 +1,6 @@
 //! What a caller binds: buffers and where in them a tensor begins.
 
+use crate::block_mask::BlockMask;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -39,6 +40,8 @@ pub struct Buffers<'a> {
     pub stats: Option<BufferRef<'a>>,
     /// The small inputs as [`Plan::tables`](crate::Plan::tables) lays them out; needed when the problem uses one.
     pub tables: Option<BufferRef<'a>>,
+    /// Classes of mask tiles that were found before, for a plan that would find them each time; see [`BlockMask`].
+    pub block_mask: Option<&'a BlockMask>,
 }
 
 impl<'a> Buffers<'a> {
@@ -58,6 +61,7 @@ impl<'a> Buffers<'a> {
             mask: None,
             stats: None,
             tables: None,
+            block_mask: None,
         }
     }
 
@@ -70,6 +74,12 @@ impl<'a> Buffers<'a> {
     /// With a buffer of small inputs.
     pub fn tables(mut self, tables: impl Into<BufferRef<'a>>) -> Self {
         self.tables = Some(tables.into());
+        self
+    }
+
+    /// With classes of mask tiles that were found before. The attention does not find them again, and takes them as they are.
+    pub fn block_mask(mut self, mask: &'a BlockMask) -> Self {
+        self.block_mask = Some(mask);
         self
     }
 

@@ -38,17 +38,19 @@ impl Kernel {
             Kernel::Naive => "naive",
         }
     }
-
-    /// Passes, in the order in which they are dispatched.
-    pub(crate) fn passes(self) -> &'static [Pass] {
-        match self {
-            Kernel::Tiled => &TILED,
-            Kernel::Naive => &NAIVE,
-        }
-    }
 }
 
-const TILED: [Pass; 1] = [Pass {
+const CLASSIFY: Pass = Pass {
+    entry_point: "classify",
+    bindings: &[
+        Binding::Tensor(Tensor::Bias),
+        Binding::Tensor(Tensor::Mask),
+        Binding::Tables,
+        Binding::NewClasses,
+    ],
+};
+
+const TILED: Pass = Pass {
     entry_point: "attention",
     bindings: &[
         Binding::Tensor(Tensor::Q),
@@ -59,8 +61,9 @@ const TILED: [Pass; 1] = [Pass {
         Binding::Tensor(Tensor::Mask),
         Binding::Stats,
         Binding::Tables,
+        Binding::Classes,
     ],
-}];
+};
 
 const NAIVE: [Pass; 3] = [
     Pass {
@@ -93,6 +96,10 @@ pub(crate) enum Binding {
     Stats,
     Tables,
     Scores,
+    /// Classes of mask tiles, as they are read.
+    Classes,
+    /// Classes of mask tiles, as they are written.
+    NewClasses,
 }
 
 impl Binding {
@@ -102,11 +109,13 @@ impl Binding {
             Binding::Stats => 5,
             Binding::Tables => 6,
             Binding::Scores => 9,
+            Binding::Classes => 10,
+            Binding::NewClasses => 11,
         }
     }
 
     pub(crate) fn is_written(self) -> bool {
-        matches!(self, Binding::Tensor(Tensor::Out) | Binding::Stats | Binding::Scores)
+        matches!(self, Binding::Tensor(Tensor::Out) | Binding::Stats | Binding::Scores | Binding::NewClasses)
     }
 }
 
@@ -126,6 +135,7 @@ impl Pass {
             Binding::Tensor(_) | Binding::Scores => true,
             Binding::Stats => key.stats.count() > 0,
             Binding::Tables => key.has_tables(),
+            Binding::Classes | Binding::NewClasses => key.tile_classes,
         })
     }
 }
@@ -255,6 +265,8 @@ pub struct PipelineKey {
     pub offset: OffsetSource,
     /// A dense mask.
     pub mask: Option<MaskFormat>,
+    /// Mask tiles are classified first.
+    pub tile_classes: bool,
     /// A soft cap.
     pub softcap: bool,
     /// An additive bias.
@@ -298,6 +310,21 @@ pub struct PipelineKey {
 }
 
 impl PipelineKey {
+    /// Passes, in the order in which they are dispatched.
+    pub(crate) fn passes(&self) -> &'static [Pass] {
+        const WITH_CLASSES: [Pass; 2] = [CLASSIFY, TILED];
+        match self.kernel {
+            Kernel::Tiled if self.tile_classes => &WITH_CLASSES,
+            Kernel::Tiled => &WITH_CLASSES[1..],
+            Kernel::Naive => &NAIVE,
+        }
+    }
+
+    /// Storage buffers of the pass that has most.
+    pub(crate) fn binding_count(&self) -> usize {
+        self.passes().iter().map(|pass| pass.bindings(self).count()).max().unwrap_or(0)
+    }
+
     /// Whether the shader reads the tables binding.
     pub fn has_tables(&self) -> bool {
         self.packed_q
@@ -339,6 +366,7 @@ impl fmt::Display for PipelineKey {
             (self.packed_k, "packed/k"),
             (self.mask == Some(MaskFormat::Bytes), "mask/bytes"),
             (self.mask == Some(MaskFormat::Bits), "mask/bits"),
+            (self.tile_classes, "tile_classes"),
             (self.softcap, "softcap"),
             (self.bias == Some(DType::F32), "bias/f32"),
             (self.bias == Some(DType::F16), "bias/f16"),

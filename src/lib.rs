@@ -93,6 +93,7 @@
 
 mod attention;
 pub mod backward;
+mod block_mask;
 mod buffers;
 mod caps;
 #[cfg(feature = "case")]
@@ -133,6 +134,7 @@ mod user_code;
 
 pub use attention::Attention;
 pub use backward::Backward;
+pub use block_mask::BlockMask;
 pub use buffers::{BufferRef, Buffers};
 pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
 pub use dropout::Dropout;
@@ -143,9 +145,11 @@ pub use kernel::{
     Access, Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 pub use layout::{Layout, Strides, View};
-pub use mask::{Alignment, MaskFormat, Window};
+pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
-pub use plan::{OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, Tiles};
+pub use plan::{
+    OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, TileClasses, Tiles,
+};
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;
 pub use qk_norm::{NormGains, NormKind, QkNorm};

@@ -93,6 +93,22 @@ impl Window {
     }
 }
 
+/// What is done about tiles of a mask that nobody sees, or that hide nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "measure",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
+#[non_exhaustive]
+pub enum TileMask {
+    /// A pass before the attention finds them, once for all heads and batches that have a mask in common; what nobody sees is not loaded
+    /// then, and what hides nothing asks no mask. Dense masks, documents, the user's mask and -inf in the bias are classified so.
+    Classified,
+    /// Each tile asks the mask for each pair.
+    Each,
+}
+
 /// How a mask of yes and no is stored. 1 (true) means that the row attends to the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

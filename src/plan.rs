@@ -2,11 +2,13 @@
 //!
 //! Nothing here talks to a device, so every decision can be tested with limits made by hand.
 
+mod classes;
 mod needs;
 mod slices;
 pub(crate) mod tables;
 mod tiles;
 
+pub use classes::TileClasses;
 pub use slices::{Slice, Span};
 pub use tables::{Table, TableData, Tables};
 pub use tiles::{OutShape, Tiles};
@@ -14,7 +16,7 @@ pub use tiles::{OutShape, Tiles};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
-use crate::mask::Alignment;
+use crate::mask::{Alignment, TileMask};
 use crate::problem::Problem;
 use crate::qk_norm::NormGains;
 use crate::shader::{self, params::Params};
@@ -32,17 +34,26 @@ pub struct PlanOptions {
     pub kernel: Option<Kernel>,
     /// Tile sizes of the tiled kernel.
     pub tiles: Option<Tiles>,
+    /// Whether mask tiles are classified first. `Some(TileMask::Classified)` is an error where that cannot be.
+    #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub tile_mask: Option<TileMask>,
 }
 
 impl PlanOptions {
     /// A kernel of your choice.
     pub fn kernel(kernel: Kernel) -> Self {
-        PlanOptions { kernel: Some(kernel), tiles: None }
+        PlanOptions { kernel: Some(kernel), ..PlanOptions::default() }
+    }
+
+    /// With a choice about mask tiles.
+    pub fn tile_mask(mut self, tile_mask: TileMask) -> Self {
+        self.tile_mask = Some(tile_mask);
+        self
     }
 
     /// The tiled kernel with tiles of your choice.
     pub fn tiles(tiles: Tiles) -> Self {
-        PlanOptions { kernel: Some(Kernel::Tiled), tiles: Some(tiles) }
+        PlanOptions { kernel: Some(Kernel::Tiled), tiles: Some(tiles), ..PlanOptions::default() }
     }
 }
 
@@ -66,6 +77,8 @@ pub struct Plan {
     slices: Vec<Slice>,
     tables: Tables,
     scratch_bytes: u64,
+    classes: Option<TileClasses>,
+    classes_reason: Option<String>,
     binding_alignment: u64,
     uniform_alignment: u64,
 }
@@ -88,12 +101,16 @@ impl Plan {
     pub fn new(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Plan> {
         problem.check()?;
         let (kernel, tiles, reason) = choose(problem, caps, options)?;
-        let key = PipelineKey::new(problem, kernel, tiles)?;
+        let mut key = PipelineKey::new(problem, kernel, tiles)?;
+        let (classes, classes_reason) = classes::choose(problem, caps, &key, options)?;
+        key.tile_classes = classes.is_some();
+        let [class_batch, class_head] = classes.map_or([0; 2], |c| c.strides());
         let tables = Tables::new(problem);
         needs::check(&needs::of_key(&key, problem, &tables), caps)?;
 
-        let base = base_params(problem, &tables);
-        let slicer = slices::Slicer::new(problem, caps, &key)?;
+        let class_words = classes.map_or(0, |c| c.words());
+        let base = Params { class_batch, class_head, class_words, ..base_params(problem, &tables) };
+        let slicer = slices::Slicer::new(problem, caps, &key, classes)?;
         let (slices, scratch) = slicer.slices(base)?;
         Ok(Plan {
             problem: problem.clone(),
@@ -101,7 +118,9 @@ impl Plan {
             reason,
             slices,
             tables,
-            scratch_bytes: scratch * 4,
+            scratch_bytes: (scratch * 4).max(classes.map_or(0, |c| c.bytes())),
+            classes,
+            classes_reason,
             binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(16)),
             uniform_alignment: u64::from(caps.min_uniform_buffer_offset_alignment.max(16)),
         })
@@ -115,6 +134,16 @@ impl Plan {
     /// The kernel that runs.
     pub fn kernel(&self) -> Kernel {
         self.key.kernel
+    }
+
+    /// The classes of mask tiles that this plan finds before the attention, if it does.
+    pub fn classes(&self) -> Option<&TileClasses> {
+        self.classes.as_ref()
+    }
+
+    /// Why mask tiles are classified or not, for a problem that has masks beside lengths and positions.
+    pub fn classes_reason(&self) -> Option<&str> {
+        self.classes_reason.as_deref()
     }
 
     /// Why this kernel and these tiles.
@@ -136,7 +165,11 @@ impl Plan {
 
     /// What asks for this very kernel with these very sizes, so that the planner has nothing left to choose.
     pub fn options(&self) -> PlanOptions {
-        PlanOptions { kernel: Some(self.kernel()), tiles: self.tiles() }
+        PlanOptions {
+            kernel: Some(self.kernel()),
+            tiles: self.tiles(),
+            tile_mask: self.classes.map(|_| TileMask::Classified),
+        }
     }
 
     /// Tile sizes, where the kernel is tiled.
@@ -157,7 +190,7 @@ impl Plan {
         }
     }
 
-    /// Bytes of device memory beside inputs, outputs and params: 0 for the tiled kernel, the score matrix of the largest slice for
+    /// Bytes of device memory beside inputs, outputs and params: 0 for the tiled kernel, or the classes of mask tiles; the score matrix of the largest slice for
     /// the naive one.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
@@ -238,6 +271,7 @@ impl PipelineKey {
             q_len: problem.q_len,
             kv_len: problem.kv_len,
             mask: problem.mask.map(|m| m.0),
+            tile_classes: false,
             softcap: problem.softcap.is_some(),
             bias: problem.bias.map(|b| b.0),
             alibi: problem.alibi,
@@ -332,6 +366,9 @@ impl fmt::Display for Plan {
             self.slices.iter().flat_map(|s| &s.workgroups).map(|&[x, y]| u64::from(x) * u64::from(y)).sum();
         writeln!(f, "kernel      {}", self.key)?;
         writeln!(f, "because     {}", self.reason)?;
+        if let Some(reason) = &self.classes_reason {
+            writeln!(f, "mask tiles  {reason}")?;
+        }
         writeln!(
             f,
             "dispatches  {} with {} workgroups of {} threads",

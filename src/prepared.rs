@@ -3,12 +3,14 @@
 use crate::attention::{Attention, Pipelines};
 use crate::buffers::{self, Buffers};
 use crate::context::CompiledPass;
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::kernel::Binding;
 use crate::memory::{create_buffer, create_buffer_unset};
 use crate::plan::{Plan, Slice, Span};
 use crate::shader::params::Params;
 use crate::tensor::Tensor;
+use core::ops::Range;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ struct Shared {
     /// One [`Params`] for each slice. Written once: calls differ only in their buffers, so calls in one submission
     /// cannot disturb each other.
     params: wgpu::Buffer,
-    /// The naive kernel's score matrix. Calls may share it, because each writes it before reading it and
+    /// The naive kernel's score matrix, or the classes of mask tiles. Calls may share it, because each writes it before reading it and
     /// the dispatches of a queue take turns.
     scratch: Option<wgpu::Buffer>,
 }
@@ -72,8 +74,38 @@ impl Prepared {
     /// [`Error::BufferTooSmall`], [`Error::BufferUsage`], [`Error::Offset`], [`Error::Aliased`],
     /// [`Error::Missing`] or [`Error::Unused`], naming the buffer.
     pub fn bind(&self, buffers: &Buffers<'_>) -> Result<Bound> {
+        let Some(mask) = buffers.block_mask else {
+            return self.bind_classes(buffers, None, 0);
+        };
+        match self.plan().classes() {
+            None => Err(Error::Unused {
+                field: "block_mask",
+                hint: "the plan classifies no mask tiles, see Plan::classes_reason",
+            }),
+            Some(classes) if classes != mask.classes() => Err(Error::Value {
+                field: "block_mask",
+                value: format!("of {:?}", mask.classes()),
+                rule: "of the same tiles, batches and heads as the plan's",
+            }),
+            // The first pass is the one that finds classes.
+            Some(_) => self.bind_classes(buffers, Some(mask.buffer()), 1),
+        }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.shared.attention.context()
+    }
+
+    /// Binds with a buffer of the caller's for classes, leaving out the first passes.
+    pub(crate) fn bind_classes(
+        &self,
+        buffers: &Buffers<'_>,
+        classes: Option<&wgpu::Buffer>,
+        first_pass: usize,
+    ) -> Result<Bound> {
         let plan = self.plan();
         self.check(buffers)?;
+        let classes = classes.or(self.shared.scratch.as_ref());
         let passes = &self.shared.pipelines.passes;
         let mut groups: Vec<Vec<wgpu::BindGroup>> = Vec::new();
         let mut known: HashMap<[Span; 6], usize> = HashMap::new();
@@ -86,14 +118,14 @@ impl Prepared {
                         passes
                             .iter()
                             .zip(0..)
-                            .map(|(pass, n)| self.bind_group(buffers, slice, pass, n))
+                            .map(|(pass, n)| self.bind_group(buffers, classes, slice, pass, n))
                             .collect(),
                     );
                     groups.len() - 1
                 })
             })
             .collect();
-        Ok(Bound { prepared: self.clone(), groups, group_of_slice })
+        Ok(Bound { prepared: self.clone(), groups, group_of_slice, first_pass })
     }
 
     /// Binds and encodes in one call. This creates bind groups, so a loop that reuses its buffers is better off with
@@ -172,6 +204,7 @@ impl Prepared {
     fn bind_group(
         &self,
         buffers: &Buffers<'_>,
+        classes: Option<&wgpu::Buffer>,
         slice: &Slice,
         pass: &CompiledPass,
         number: usize,
@@ -199,6 +232,10 @@ impl Prepared {
                 }
                 Binding::Stats => buffers.stats.map(|b| (b.buffer, b.offset, plan.stats_bytes())),
                 Binding::Tables => buffers.tables.map(|b| (b.buffer, b.offset, plan.tables().bytes())),
+                Binding::Classes | Binding::NewClasses => {
+                    let bytes = plan.classes().map_or(0, |classes| classes.bytes());
+                    classes.map(|b| (b, 0, bytes))
+                }
                 Binding::Scores => shared.scratch.as_ref().map(|b| (b, 0, plan.scratch_bytes())),
             };
             match part {
@@ -207,7 +244,7 @@ impl Prepared {
             }
         };
         let params = entry(0, &shared.params, 0, size_of::<Params>() as u64);
-        let kernel_pass = &plan.kernel().passes()[number];
+        let kernel_pass = &plan.key().passes()[number];
         let entries: Vec<_> =
             [params].into_iter().chain(kernel_pass.bindings(plan.key()).map(storage)).collect();
         shared.attention.device().create_bind_group(&wgpu::BindGroupDescriptor {
@@ -225,6 +262,8 @@ pub struct Bound {
     /// For each set of spans, one for each pass.
     groups: Vec<Vec<wgpu::BindGroup>>,
     group_of_slice: Vec<usize>,
+    /// Passes before it are left out.
+    first_pass: usize,
 }
 
 impl Bound {
@@ -261,7 +300,20 @@ impl Bound {
 
     /// Records one slice. A number beyond the last records nothing.
     pub fn encode_slice(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize) {
-        self.encode_passes(pass, slice, usize::MAX);
+        self.encode_passes(pass, slice, self.first_pass..usize::MAX);
+    }
+
+    /// Records the passes that find classes of mask tiles, once for what slices have in common.
+    pub(crate) fn encode_classes(&self, pass: &mut wgpu::ComputePass<'_>) {
+        let plan = self.plan();
+        let Some(classes) = plan.classes() else {
+            return;
+        };
+        for (number, slice) in plan.slices().iter().enumerate() {
+            if classes.is_first(slice.params.first_batch, slice.params.first_head) {
+                self.encode_passes(pass, number, 0..1);
+            }
+        }
     }
 
     /// Records the first passes of the naive kernel and copies its scores out, slice by slice. For problems of one
@@ -282,7 +334,7 @@ impl Bound {
                 label: Some(&shared.label),
                 timestamp_writes: None,
             });
-            self.encode_passes(&mut pass, number, passes);
+            self.encode_passes(&mut pass, number, 0..passes);
             drop(pass);
             let bytes = u64::from(slice.params.rows) * u64::from(slice.params.seq_k) * 4;
             encoder.copy_buffer_to_buffer(scratch, 0, target, at, bytes);
@@ -290,7 +342,7 @@ impl Bound {
         }
     }
 
-    fn encode_passes(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize, count: usize) {
+    fn encode_passes(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize, which: Range<usize>) {
         let shared = &self.prepared.shared;
         let (Some(part), Some(&group)) = (shared.plan.slices().get(slice), self.group_of_slice.get(slice))
         else {
@@ -298,8 +350,9 @@ impl Bound {
         };
         // At most 2^16 slices, with a stride of a few hundred bytes.
         let offset = slice as u32 * shared.plan.params_stride() as u32;
-        let passes = shared.pipelines.passes.iter().zip(&self.groups[group]).take(count);
-        for ((compiled, bind_group), &[x, y]) in passes.zip(&part.workgroups) {
+        let passes = shared.pipelines.passes.iter().zip(&self.groups[group]).zip(&part.workgroups);
+        let wanted = passes.take(which.end).skip(which.start);
+        for ((compiled, bind_group), &[x, y]) in wanted {
             // The naive kernel has passes with nothing to do where there is no key.
             if x == 0 || y == 0 {
                 continue;

@@ -95,6 +95,7 @@ pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
         ("Q_LEN", key.q_len),
         ("KV_LEN", key.kv_len),
         ("MASK", key.mask.is_some()),
+        ("TILE_CLASSES", key.tile_classes),
         ("DOCUMENTS", key.documents),
         ("MASK_MOD", key.mask_mod.is_some()),
         ("CONTENTS", key.mask.is_some() || key.documents || key.mask_mod.is_some()),
@@ -182,6 +183,11 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
     match key.kernel {
         Kernel::Tiled => modules.extend([
             include_str!("../shaders/tiled.wgsl"),
+            if key.tile_classes {
+                include_str!("../shaders/classes.wgsl")
+            } else {
+                include_str!("../shaders/no_classes.wgsl")
+            },
             if key.tiles.v_chunk > 0 {
                 include_str!("../shaders/v_staged.wgsl")
             } else {

@@ -20,12 +20,19 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UserCode {
     text: Arc<str>,
+    /// Whether a mask function reads its batch and its head.
+    mask_uses: [bool; 2],
 }
 
 impl UserCode {
     /// The code as it goes into the kernel.
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether a mask function reads its batch and its head: where it does not, all of them have one mask.
+    pub(crate) fn mask_uses(&self) -> [bool; 2] {
+        self.mask_uses
     }
 
     /// A short name for labels: two codes of different text have different ones, as good as always.
@@ -128,7 +135,19 @@ impl UserCode {
         // Both keep the meaning; where they did not (a member with the name of a function), say so now.
         parse(which, &renamed)
             .map_err(|e| refuse(format!("a name at module scope is also the name of a member ({e})")))?;
-        Ok(UserCode { text: renamed.into() })
+        let handle = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some(which)).map(|f| f.0);
+        let reads = |argument: u32| {
+            let read = |handle: naga::Handle<naga::Function>| {
+                let is_read = |(at, expression): (naga::Handle<naga::Expression>, &naga::Expression)| {
+                    *expression == naga::Expression::FunctionArgument(argument)
+                        && info[handle][at].ref_count > 0
+                };
+                module.functions[handle].expressions.iter().any(is_read)
+            };
+            handle.is_none_or(read)
+        };
+        let mask_uses = [reads(0), reads(1)];
+        Ok(UserCode { text: renamed.into(), mask_uses })
     }
 }
 

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Case, Gpu, Rng, indices};
-use wgpu_attention::{Kernel, Plan, PlanOptions, Tensor, Tiles};
+use wgpu_attention::{Kernel, Plan, PlanOptions, Tensor, TileMask, Tiles};
 
 fn number(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -39,9 +39,14 @@ fn any_case(gpu: &Gpu, seed: u64) -> (Case, Plan) {
         }
     }
     let small = Tiles { threads: 32, row_groups: 4, keys_per_thread: 2, dim_chunk: 2, v_chunk: 8 };
-    let plan = match rng.below(4) {
+    let plan = match rng.below(6) {
         0 => common::plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Tiled)),
         1 => common::plan(gpu, &case.problem, &PlanOptions::tiles(small)),
+        // With classes of mask tiles where there can be any.
+        2 | 3 => gpu
+            .attention
+            .plan_with(&case.problem, &PlanOptions::tiles(small).tile_mask(TileMask::Classified))
+            .unwrap_or_else(|_| common::plan(gpu, &case.problem, &PlanOptions::tiles(small))),
         _ => common::plan_as_card(gpu, &case.problem),
     };
     (case, plan)

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use wgpu_attention::{
     Access, AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout,
     LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink,
-    Stats, Strides, Temperature, Tiles, Window,
+    Stats, Strides, Temperature, TileMask, Tiles, Window,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -49,16 +49,16 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     let (module, info) = parse(plan);
     assert!(!module.entry_points.is_empty());
     let name = plan.key().to_string();
-    // 16-bit numbers that share words are put there by atomics; nothing else is.
+    // 16-bit numbers that share words are put there by atomics, and bits of classes are brought together by one.
     let [.., out] = plan.key().dtypes;
-    let atomics = out != DType::F32 && plan.key().access[3] == Access::Scalar;
+    let atomics = (out != DType::F32 && plan.key().access[3] == Access::Scalar) || plan.key().tile_classes;
     check_text(&plan.shader_source(), &name, atomics);
 
     // Storage bindings, and the one group.
     for (_, variable) in module.global_variables.iter() {
         if let Some(binding) = &variable.binding {
             assert_eq!(binding.group, 0, "{name}");
-            assert!(binding.binding < 10, "{name} uses binding {}", binding.binding);
+            assert!(binding.binding < 12, "{name} uses binding {}", binding.binding);
         }
     }
     // The limit is on what one entry point uses.
@@ -83,6 +83,8 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
         .global_variables
         .iter()
         .filter(|(_, v)| v.space == naga::AddressSpace::WorkGroup)
+        // A pass of its own has this one word, and nothing of the rest.
+        .filter(|(_, v)| !(plan.key().tile_classes && v.name.as_deref() == Some("found")))
         .map(|(_, v)| layouter[v.ty].size.next_multiple_of(16))
         .sum();
     assert_eq!(bytes, plan.workgroup_bytes(), "{name}: declared and planned workgroup memory");
@@ -90,7 +92,12 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
 
     // Entry points.
     let names: Vec<&str> = module.entry_points.iter().map(|e| e.name.as_str()).collect();
-    assert_eq!(names, entry_points(plan.kernel()), "{name}");
+    let classify = plan.key().tile_classes.then_some("classify");
+    assert_eq!(names.len(), entry_points(plan.kernel()).len() + usize::from(classify.is_some()), "{name}");
+    assert!(
+        entry_points(plan.kernel()).iter().copied().chain(classify).all(|e| names.contains(&e)),
+        "{name}"
+    );
     for entry in &module.entry_points {
         let [x, y, z] = entry.workgroup_size;
         assert_eq!((y, z), (1, 1), "{name}");
@@ -340,6 +347,29 @@ fn each_option() -> Vec<Problem> {
     }
     all.dedup();
     all
+}
+
+/// Classes of mask tiles, of everything that they can be of.
+#[test]
+fn tile_classes_in_every_language_on_every_class_of_adapter() {
+    let full = Broadcast([2, 4, 100, 100]);
+    let packed = plain(8, 8).packed(150, 150);
+    let problems = [
+        plain(8, 8).mask(MaskFormat::Bytes, full),
+        plain(8, 8).mask(MaskFormat::Bits, full).causal(Alignment::BottomRight).with_documents(),
+        plain(63, 64).bias(DType::F16, full).with_documents().with_q_len(),
+        packed.clone().with_documents(),
+        packed.mask(MaskFormat::Bits, full).bias(DType::F32, full),
+        plain(64, 64).bias(DType::Bf16, full).window(Window { left: Some(3), right: None, keep_first: 2 }),
+    ];
+    for caps in classes() {
+        for problem in &problems {
+            let plan =
+                plan(problem, &caps, &PlanOptions::kernel(Kernel::Tiled).tile_mask(TileMask::Classified));
+            assert!(plan.shader_source().contains("fn classify"));
+            translate(&plan, &check(&plan, &caps));
+        }
+    }
 }
 
 /// WebGPU's default limits, on what the planner takes for a processor, a graphics card and no one knows what.

@@ -13,7 +13,7 @@ use std::process::Command;
 use wgpu_attention::{
     AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Kernel, LengthScale, MaskFormat,
     NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, Shape, SigmoidBias, Sink, Stats, Temperature,
-    Window, backward,
+    TileMask, Window, backward,
 };
 
 /// Problems that between them have every switch of the shaders on and off.
@@ -94,9 +94,13 @@ fn sources() -> Vec<String> {
         for class in [AdapterClass::Other, AdapterClass::Cpu] {
             for kernel in Kernel::ALL {
                 let caps = Caps::from_limits(&limits, class);
-                let plan = Plan::new(&problem, &caps, &PlanOptions::kernel(kernel)).expect("a plan");
-                if keys.insert(plan.key().clone()) {
-                    sources.push(plan.shader_source());
+                let options = PlanOptions::kernel(kernel);
+                let plan = Plan::new(&problem, &caps, &options).expect("a plan");
+                let classified = Plan::new(&problem, &caps, &options.tile_mask(TileMask::Classified));
+                for plan in [Ok(plan), classified].into_iter().flatten() {
+                    if keys.insert(plan.key().clone()) {
+                        sources.push(plan.shader_source());
+                    }
                 }
             }
         }

@@ -39,7 +39,7 @@ pub(super) fn check(needs: &[Need], caps: &Caps) -> Result<()> {
 
 /// What does not depend on how the problem is cut into slices.
 pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> Vec<Need> {
-    let bindings = key.kernel.passes().iter().map(|pass| pass.bindings(key).count()).max().unwrap_or(0);
+    let bindings = key.binding_count();
     // Sections are found by 32-bit indices, so that counts as a limit too.
     let section: fn(&Caps) -> u64 = |caps| caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
     vec![
@@ -176,5 +176,7 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
     // Of a search: scores of all tiles, then what the threads have gathered, and whether any row needs another pass.
     let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();
     let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + row_groups);
-    row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1)
+    let attention = row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1);
+    let classify = if key.tile_classes { staging(16 * keys * row_groups) } else { 0 };
+    attention.max(classify)
 }

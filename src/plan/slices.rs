@@ -3,6 +3,7 @@
 //! Most problems are one slice. A slice is a box of batches, heads and rows. Boxes are halved, in that order, until every
 //! tensor's part fits a binding, the workgroups fit a dispatch and the work is short enough not to trip a watchdog.
 
+use super::classes::TileClasses;
 use super::tiles::Tiles;
 use crate::caps::Caps;
 use crate::error::{Error, Result};
@@ -52,15 +53,21 @@ pub(super) struct Slicer<'a> {
     pub caps: &'a Caps,
     pub key: &'a PipelineKey,
     views: [View; 6],
+    classes: Option<TileClasses>,
 }
 
 impl<'a> Slicer<'a> {
-    pub(super) fn new(problem: &'a Problem, caps: &'a Caps, key: &'a PipelineKey) -> Result<Self> {
+    pub(super) fn new(
+        problem: &'a Problem,
+        caps: &'a Caps,
+        key: &'a PipelineKey,
+        classes: Option<TileClasses>,
+    ) -> Result<Self> {
         let mut views = [problem.view(Tensor::Q)?; 6];
         for tensor in Tensor::ALL {
             views[tensor as usize] = problem.view(tensor)?;
         }
-        Ok(Slicer { problem, caps, key, views })
+        Ok(Slicer { problem, caps, key, views, classes })
     }
 
     /// The slices, and the elements of scratch that the largest of them needs.
@@ -291,7 +298,9 @@ impl<'a> Slicer<'a> {
             Kernel::Tiled => {
                 let blocks = tiles.shape(self.problem.shape.head_dim_v).v_blocks;
                 let row_tiles = size.rows.div_ceil(tiles.rows());
-                vec![heads.saturating_mul(u64::from(row_tiles) * u64::from(blocks))]
+                let classify = self.classes.map(|c| c.workgroups(size.batches, size.heads, row_tiles));
+                let attention = heads.saturating_mul(u64::from(row_tiles) * u64::from(blocks));
+                classify.into_iter().chain([attention]).collect()
             }
             Kernel::Naive => {
                 let rows = heads.saturating_mul(size.rows.into());
@@ -392,6 +401,8 @@ impl<'a> Slicer<'a> {
         }
         let workgroups: Vec<[u32; 2]> = self.workgroups(extent).into_iter().map(|n| self.fold(n)).collect();
         let groups_x = |pass: usize| workgroups.get(pass).map_or(0, |g| g[0]);
+        // Classes are found before the attention.
+        let first = usize::from(self.classes.is_some());
         let params = Params {
             q: placed[0],
             k: placed[1],
@@ -412,7 +423,8 @@ impl<'a> Slicer<'a> {
             heads: extent.heads,
             rows: extent.rows,
             row_tiles: extent.rows.div_ceil(self.row_step()),
-            groups_x: groups_x(0),
+            groups_x: groups_x(first),
+            groups_x_classes: if first == 1 { groups_x(0) } else { 0 },
             groups_x_softmax: groups_x(1),
             groups_x_output: groups_x(2),
             ..base

@@ -6,6 +6,7 @@ mod common;
 
 mod adaptive;
 mod adversarial;
+mod block_masks;
 mod causal;
 mod dense;
 mod documents;

@@ -109,16 +109,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
                     if (QK_NORM) {
                         key_squares[c] += dot(k, k);
                     }
-                    if (SOFTCAP) {
-                        // Scores near a cap are large, and so are their partial sums: four products are summed before they
-                        // meet them.
-                        part[c] += fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), q0 * k.x)));
-                    } else {
-                        part[c] = fma(q0, vec4<f32>(k.x), part[c]);
-                        part[c] = fma(q1, vec4<f32>(k.y), part[c]);
-                        part[c] = fma(q2, vec4<f32>(k.z), part[c]);
-                        part[c] = fma(q3, vec4<f32>(k.w), part[c]);
-                    }
+                    part[c] = add_products(part[c], q0, q1, q2, q3, k);
                 }
             }
             for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
@@ -320,22 +311,6 @@ fn following_tile(tile: u32, range: KeyRange, again: bool) -> u32 {
         return first_tile(range);
     }
     return next_tile(tile, range);
-}
-
-// The tile of keys that follows one, leaving out those that nobody sees.
-fn next_tile(tile: u32, range: KeyRange) -> u32 {
-    let next = tile + KEYS;
-    if (KEEP_FIRST && next >= range.keep) {
-        return max(next, range.start / KEYS * KEYS);
-    }
-    return next;
-}
-
-fn first_tile(range: KeyRange) -> u32 {
-    if (KEEP_FIRST && range.keep > 0u) {
-        return 0u;
-    }
-    return range.start / KEYS * KEYS;
 }
 
 // The sum of what the threads of a row group left in partial.

@@ -54,6 +54,8 @@ pub struct Caps {
     /// ([`Error::LimitExceeded`](crate::Error::LimitExceeded)); loops in [`UserCode`](crate::UserCode) are not counted.
     /// `u32::MAX` where there is no limit.
     pub max_loop_iterations: u32,
+    /// Lanes of a subgroup, where the device has the feature `SUBGROUP` and all its subgroups are of one size.
+    pub subgroup_size: Option<u32>,
 }
 
 impl Caps {
@@ -64,17 +66,19 @@ impl Caps {
 
     /// What a device was created with: the limits the app asked for, not those the adapter could have given.
     pub fn from_device(device: &wgpu::Device) -> Self {
-        Self::from_info(&device.limits(), &device.adapter_info())
+        Self::from_info(&device.limits(), &device.adapter_info(), device.features())
     }
 
     /// What a device of an adapter has when it is asked for with [`helpful_limits`].
     pub fn from_adapter(adapter: &wgpu::Adapter) -> Self {
-        Self::from_info(&helpful_limits(adapter), &adapter.get_info())
+        Self::from_info(&helpful_limits(adapter), &adapter.get_info(), adapter.features() & OPTIONAL_FEATURES)
     }
 
-    fn from_info(limits: &wgpu::Limits, info: &wgpu::AdapterInfo) -> Self {
+    fn from_info(limits: &wgpu::Limits, info: &wgpu::AdapterInfo, features: wgpu::Features) -> Self {
+        let (least, most) = (info.subgroup_min_size, info.subgroup_max_size);
         Caps {
             max_loop_iterations: loop_iterations(info),
+            subgroup_size: (features.contains(wgpu::Features::SUBGROUP) && least == most).then_some(least),
             ..Self::from_limits(limits, info.device_type.into())
         }
     }
@@ -93,6 +97,7 @@ impl Caps {
             min_storage_buffer_offset_alignment: limits.min_storage_buffer_offset_alignment,
             min_uniform_buffer_offset_alignment: limits.min_uniform_buffer_offset_alignment,
             max_loop_iterations: u32::MAX,
+            subgroup_size: None,
         }
     }
 
@@ -120,9 +125,9 @@ impl Caps {
     }
 }
 
-/// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed).
-/// None is needed, and none for f16 or bf16.
-pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY;
+/// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed),
+/// and subgroups, for [`Kernel::Rows`](crate::Kernel::Rows). None is needed, and none for f16 or bf16.
+pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP);
 
 /// Features without which nothing runs: none.
 pub const REQUIRED_FEATURES: wgpu::Features = wgpu::Features::empty();

@@ -2,7 +2,8 @@
 
 use crate::dtype::DType;
 use crate::mask::MaskFormat;
-use crate::plan::Tiles;
+use crate::plan::{RowTiles, Tiles};
+use crate::problem::Problem;
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 pub use crate::shader::tensor::Access;
@@ -22,6 +23,8 @@ use core::fmt;
 pub enum Kernel {
     /// Tiled online softmax at WebGPU's default limits (`shaders/tiled.wgsl`). The score matrix is never stored.
     Tiled,
+    /// Whole rows in the lanes of a subgroup (`shaders/rows.wgsl`): what processors that play a GPU like.
+    Rows,
     /// Three passes with the score matrix in memory (`shaders/naive.wgsl`): the readable baseline, and what runs
     /// where the device is too small for any tile.
     Naive,
@@ -29,14 +32,21 @@ pub enum Kernel {
 
 impl Kernel {
     /// All members.
-    pub const ALL: [Kernel; 2] = [Kernel::Tiled, Kernel::Naive];
+    pub const ALL: [Kernel; 3] = [Kernel::Tiled, Kernel::Rows, Kernel::Naive];
 
     /// The name in reports, labels and options.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Tiled => "tiled",
+            Kernel::Rows => "rows",
             Kernel::Naive => "naive",
         }
+    }
+
+    /// Whether it knows all that a problem asks for. Where it does not, a plan that asks for it is refused
+    /// ([`Error::KernelUnavailable`](crate::Error::KernelUnavailable)) with the reason. The tiled kernel knows everything.
+    pub fn supports(self, problem: &Problem) -> bool {
+        self != Kernel::Rows || RowTiles::supports(problem).is_ok()
     }
 }
 
@@ -249,8 +259,10 @@ pub struct PipelineKey {
     pub head_dim_qk: u32,
     /// Numbers in a row of v and out.
     pub head_dim_v: u32,
-    /// Tile sizes; for the naive kernel only `threads` counts.
+    /// Tile sizes of the tiled kernel; for the others only `threads` counts.
     pub tiles: Tiles,
+    /// Sizes of the row kernel, where it is that.
+    pub rows: Option<RowTiles>,
     /// How q, k, v and out are fetched.
     pub access: [Access; 4],
     /// How q, k, v and out are stored.
@@ -315,7 +327,7 @@ impl PipelineKey {
         const WITH_CLASSES: [Pass; 2] = [CLASSIFY, TILED];
         match self.kernel {
             Kernel::Tiled if self.tile_classes => &WITH_CLASSES,
-            Kernel::Tiled => &WITH_CLASSES[1..],
+            Kernel::Tiled | Kernel::Rows => &WITH_CLASSES[1..],
             Kernel::Naive => &NAIVE,
         }
     }
@@ -346,9 +358,10 @@ impl PipelineKey {
 impl fmt::Display for PipelineKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attention/{} d{}x{}", self.kernel, self.head_dim_qk, self.head_dim_v)?;
-        match self.kernel {
-            Kernel::Tiled => write!(f, " {}", self.tiles)?,
-            Kernel::Naive => write!(f, " {} threads", self.tiles.threads)?,
+        match (self.kernel, self.rows) {
+            (Kernel::Tiled, _) => write!(f, " {}", self.tiles)?,
+            (Kernel::Rows, Some(rows)) => write!(f, " {rows}")?,
+            _ => write!(f, " {} threads", self.tiles.threads)?,
         }
         if self.dtypes != [DType::F32; 4] {
             let [q, k, v, out] = self.dtypes.map(DType::name);

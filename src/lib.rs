@@ -148,7 +148,7 @@ pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
 pub use plan::{
-    OutShape, Plan, PlanOptions, Slice, Span, Stat, Table, TableData, Tables, TileClasses, Tiles,
+    OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData, Tables, TileClasses, Tiles,
 };
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;

@@ -4,11 +4,13 @@
 
 mod classes;
 mod needs;
+mod rows;
 mod slices;
 pub(crate) mod tables;
 mod tiles;
 
 pub use classes::TileClasses;
+pub use rows::RowTiles;
 pub use slices::{Slice, Span};
 pub use tables::{Table, TableData, Tables};
 pub use tiles::{OutShape, Tiles};
@@ -34,6 +36,8 @@ pub struct PlanOptions {
     pub kernel: Option<Kernel>,
     /// Tile sizes of the tiled kernel.
     pub tiles: Option<Tiles>,
+    /// Sizes of the row kernel.
+    pub rows: Option<RowTiles>,
     /// Whether mask tiles are classified first. `Some(TileMask::Classified)` is an error where that cannot be.
     #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
     pub tile_mask: Option<TileMask>,
@@ -53,7 +57,12 @@ impl PlanOptions {
 
     /// The tiled kernel with tiles of your choice.
     pub fn tiles(tiles: Tiles) -> Self {
-        PlanOptions { kernel: Some(Kernel::Tiled), tiles: Some(tiles), ..PlanOptions::default() }
+        PlanOptions { tiles: Some(tiles), ..PlanOptions::kernel(Kernel::Tiled) }
+    }
+
+    /// The row kernel with sizes of your choice.
+    pub fn rows(rows: RowTiles) -> Self {
+        PlanOptions { rows: Some(rows), ..PlanOptions::kernel(Kernel::Rows) }
     }
 }
 
@@ -100,8 +109,8 @@ impl Plan {
     /// ```
     pub fn new(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Plan> {
         problem.check()?;
-        let (kernel, tiles, reason) = choose(problem, caps, options)?;
-        let mut key = PipelineKey::new(problem, kernel, tiles)?;
+        let Choice { kernel, tiles, rows, reason } = choose(problem, caps, options)?;
+        let mut key = PipelineKey { rows, ..PipelineKey::new(problem, kernel, tiles)? };
         let (classes, classes_reason) = classes::choose(problem, caps, &key, options)?;
         key.tile_classes = classes.is_some();
         let [class_batch, class_head] = classes.map_or([0; 2], |c| c.strides());
@@ -168,6 +177,7 @@ impl Plan {
         PlanOptions {
             kernel: Some(self.kernel()),
             tiles: self.tiles(),
+            rows: self.rows(),
             tile_mask: self.classes.map(|_| TileMask::Classified),
         }
     }
@@ -175,6 +185,11 @@ impl Plan {
     /// Tile sizes, where the kernel is tiled.
     pub fn tiles(&self) -> Option<Tiles> {
         (self.key.kernel == Kernel::Tiled).then_some(self.key.tiles)
+    }
+
+    /// Sizes of the row kernel, where it is that.
+    pub fn rows(&self) -> Option<RowTiles> {
+        self.key.rows
     }
 
     /// The dispatches. Usually one; none for an empty problem.
@@ -186,12 +201,12 @@ impl Plan {
     pub fn workgroup_bytes(&self) -> u32 {
         match self.key.kernel {
             Kernel::Tiled => self.key.tiles.workgroup_bytes(self.key.head_dim_v),
-            Kernel::Naive => 0,
+            Kernel::Rows | Kernel::Naive => 0,
         }
     }
 
-    /// Bytes of device memory beside inputs, outputs and params: 0 for the tiled kernel, or the classes of mask tiles; the score matrix of the largest slice for
-    /// the naive one.
+    /// Bytes of device memory beside inputs, outputs and params: the score matrix of the largest slice for the naive kernel, the
+    /// classes of mask tiles for the tiled one, 0 where there are none and for the row kernel.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }
@@ -238,7 +253,8 @@ impl Plan {
     /// [`Error::LimitExceeded`] with the limit, the need and what there is.
     pub fn fits(&self, caps: &Caps) -> Result<()> {
         needs::check(&needs::of_plan(self), caps)?;
-        needs::check_alignment(self, caps)
+        needs::check_alignment(self, caps)?;
+        needs::check_subgroup(&self.key, caps)
     }
 
     pub(crate) fn binding_alignment(&self) -> u64 {
@@ -259,6 +275,7 @@ impl PipelineKey {
             head_dim_qk: problem.shape.head_dim_qk,
             head_dim_v: problem.shape.head_dim_v,
             tiles,
+            rows: None,
             access: access(problem)?,
             dtypes: problem.dtypes,
             causal: problem.causal,
@@ -385,40 +402,86 @@ impl fmt::Display for Plan {
     }
 }
 
-fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<(Kernel, Tiles, String)> {
-    let shape = &problem.shape;
-    let naive = naive_tiles(caps);
-    match (options.kernel, options.tiles) {
-        (Some(Kernel::Naive), Some(_)) => Err(Error::KernelUnavailable {
-            kernel: Kernel::Naive.name(),
-            reason: "it has no tiles to choose".to_owned(),
-        }),
-        (Some(Kernel::Naive), None) => Ok((Kernel::Naive, naive, "it was asked for".to_owned())),
-        (_, Some(tiles)) => {
-            tiles.check(shape, caps)?;
-            Ok((Kernel::Tiled, tiles, "these tiles were asked for".to_owned()))
-        }
-        (kernel, None) => match Tiles::choose(shape, caps) {
-            Some(tiles) => Ok((Kernel::Tiled, tiles, tiles.reason(shape, caps))),
-            None => {
-                let reason = format!(
-                    "no tile fits {} bytes of workgroup memory and {} threads",
-                    caps.max_compute_workgroup_storage_size,
-                    caps.threads(),
-                );
-                match kernel {
-                    Some(kernel) => Err(Error::KernelUnavailable { kernel: kernel.name(), reason }),
-                    None => Ok((Kernel::Naive, naive, reason)),
-                }
-            }
-        },
+/// What a plan comes to before anything is computed from it.
+struct Choice {
+    kernel: Kernel,
+    tiles: Tiles,
+    rows: Option<RowTiles>,
+    reason: String,
+}
+
+impl Choice {
+    fn tiled(tiles: Tiles, reason: String) -> Choice {
+        Choice { kernel: Kernel::Tiled, tiles, rows: None, reason }
+    }
+
+    fn rows(rows: RowTiles, reason: String) -> Choice {
+        Choice { kernel: Kernel::Rows, tiles: only_threads(rows.lanes), rows: Some(rows), reason }
+    }
+
+    fn naive(caps: &Caps, reason: String) -> Choice {
+        let most = caps.threads().max(1);
+        let tiles = only_threads(64.min(1 << most.ilog2()));
+        Choice { kernel: Kernel::Naive, tiles, rows: None, reason }
     }
 }
 
-/// The naive kernel has only a workgroup size.
-fn naive_tiles(caps: &Caps) -> Tiles {
-    let most = caps.threads().max(1);
-    Tiles { threads: 64.min(1 << most.ilog2()), row_groups: 1, keys_per_thread: 1, dim_chunk: 1, v_chunk: 0 }
+fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choice> {
+    let unavailable = |kernel: Kernel, reason| Error::KernelUnavailable { kernel: kernel.name(), reason };
+    let asked = |sizes: &str| format!("{sizes} asked for");
+    match (options.kernel, options.tiles, options.rows) {
+        (Some(kernel), Some(_), _) if kernel != Kernel::Tiled => {
+            Err(unavailable(kernel, "it has no such tiles to choose".to_owned()))
+        }
+        (Some(kernel), _, Some(_)) if kernel != Kernel::Rows => {
+            Err(unavailable(kernel, "it has no rows in lanes to choose".to_owned()))
+        }
+        (None, Some(_), Some(_)) => {
+            Err(unavailable(Kernel::Tiled, "tiles of two kernels were asked for".to_owned()))
+        }
+        (_, Some(tiles), _) => {
+            tiles.check(&problem.shape, caps)?;
+            Ok(Choice::tiled(tiles, asked("these tiles were")))
+        }
+        (_, None, Some(rows)) => {
+            rows.check(problem, caps)?;
+            RowTiles::choose(problem, caps).map_err(|reason| unavailable(Kernel::Rows, reason))?;
+            Ok(Choice::rows(rows, asked("these rows were")))
+        }
+        (Some(Kernel::Naive), None, None) => Ok(Choice::naive(caps, asked("it was"))),
+        (Some(Kernel::Rows), None, None) => RowTiles::choose(problem, caps)
+            .map(|rows| Choice::rows(rows, rows.reason()))
+            .map_err(|reason| unavailable(Kernel::Rows, reason)),
+        (Some(Kernel::Tiled), None, None) => {
+            tiled(problem, caps, "").map_err(|reason| unavailable(Kernel::Tiled, reason))
+        }
+        (None, None, None) => {
+            let rows = RowTiles::is_preferred(caps).and_then(|()| RowTiles::choose(problem, caps));
+            match rows {
+                Ok(rows) => Ok(Choice::rows(rows, rows.reason())),
+                Err(why_not) => Ok(tiled(problem, caps, &format!("; not rows in lanes: {why_not}"))
+                    .unwrap_or_else(|reason| Choice::naive(caps, reason))),
+            }
+        }
+    }
+}
+
+/// The tiled kernel with tiles of the planner's choice, or why not.
+fn tiled(problem: &Problem, caps: &Caps, remark: &str) -> core::result::Result<Choice, String> {
+    let shape = &problem.shape;
+    match Tiles::choose(shape, caps) {
+        Some(tiles) => Ok(Choice::tiled(tiles, tiles.reason(shape, caps) + remark)),
+        None => Err(format!(
+            "no tile fits {} bytes of workgroup memory and {} threads",
+            caps.max_compute_workgroup_storage_size,
+            caps.threads(),
+        )),
+    }
+}
+
+/// For kernels that have no tiles, only a workgroup size.
+fn only_threads(threads: u32) -> Tiles {
+    Tiles { threads, row_groups: 1, keys_per_thread: 1, dim_chunk: 1, v_chunk: 0 }
 }
 
 fn access(problem: &Problem) -> Result<[Access; 4]> {

@@ -14,12 +14,16 @@
 //! d_j = eps g(D + 8) sum_d |f q_d k_d|      the dot product and the factor f on q
 //!     + 2 eps (3 + 2 |x_j|) + eps |x_j|     exp2 of x_j = (s_j - m) log2 e, as Vulkan allows it: 3 + 2|x| ulp
 //!                                           (3 eps |x_j| with a soft cap, where scores are in natural units)
-//!     + 2 eps (3 T + 2 |x_j|)               rescaling at up to T new maxima, none below s_j
+//!     + 2 eps (3 g(n) + 2 |x_j|)            rescaling at new maxima, none below s_j: at most one for each of n keys
 //! ```
 //!
 //! and out, a quotient of two sums of n terms, is off by at most
 //! `sum_j p_j |v_j| (d_j + sum_i p_i d_i) + eps (2 g(n) + 12) sum_j p_j |v_j|`. The bounds of lse, entropy and row maximum follow
 //! in the same way; WGSL's log2 adds 2^-21 near 1.
+//!
+//! This holds for every order in which the kernels add: the naive kernel all keys of a row one after the other, the tiled kernel a few
+//! sums side by side, whose lengths add up to n, with one maximum for a tile, and the row kernel one sum of D products for a score and
+//! one of n terms for a row, with a maximum for every few keys.
 //!
 //! Other normalisers have their bounds in `reference/weights.rs`, each beside its formula.
 //!

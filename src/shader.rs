@@ -51,6 +51,19 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             ("OUT_REGISTERS", shape.out_registers()),
         ]);
     }
+    if let Some(rows) = &key.rows {
+        let spread = (rows.lanes / rows.keys).max(1);
+        numbers.extend([
+            ("ROWS_PER_LANE", rows.rows),
+            ("KEYS", rows.keys),
+            ("KEYS_AT_ONCE", rows.keys_at_once),
+            ("KEY_STEPS", rows.keys / rows.keys_at_once),
+            // Lanes that share a key, and the vec4s of a row that each of them loads.
+            ("SPREAD", spread),
+            ("OWN_K", qk_dim4.div_ceil(spread)),
+            ("OWN_V", v_dim4.div_ceil(spread)),
+        ]);
+    }
     if key.search != Search::None {
         let [maxima, sums] = key.search.gathered();
         numbers.extend([("MAXIMA", maxima), ("SUMS", sums)]);
@@ -68,6 +81,9 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         text.push('\n');
         text.push_str(module);
     }
+    // Choices that no compiler is to see.
+    let broadcast = key.rows.is_some_and(|rows| rows.broadcast);
+    numbers.extend([("BROADCAST", u32::from(broadcast)), ("QK_NORM", u32::from(key.qk_norm.is_some()))]);
     let mut text = unroll::unroll(&text, &numbers);
     // The user's text as it is: what looks like one of the kernel's marked loops is none.
     for (code, missing) in [
@@ -84,6 +100,8 @@ pub(crate) fn source(key: &PipelineKey) -> String {
 /// The constants of a variant.
 pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     let switches = [
+        ("BROADCAST", key.rows.is_some_and(|rows| rows.broadcast)),
+        ("GROUPED", key.rows.is_some_and(|rows| rows.grouped)),
         ("CAUSAL", key.causal),
         ("POSITIONS", key.causal || key.window),
         ("KEEP_FIRST", key.keep_first),
@@ -182,6 +200,7 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
     }
     match key.kernel {
         Kernel::Tiled => modules.extend([
+            include_str!("../shaders/key_tiles.wgsl"),
             include_str!("../shaders/tiled.wgsl"),
             if key.tile_classes {
                 include_str!("../shaders/classes.wgsl")
@@ -192,6 +211,15 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
                 include_str!("../shaders/v_staged.wgsl")
             } else {
                 include_str!("../shaders/v_direct.wgsl")
+            },
+        ]),
+        Kernel::Rows => modules.extend([
+            include_str!("../shaders/key_tiles.wgsl"),
+            include_str!("../shaders/rows.wgsl"),
+            if key.rows.is_some_and(|rows| rows.broadcast) {
+                include_str!("../shaders/rows_broadcast.wgsl")
+            } else {
+                include_str!("../shaders/rows_uniform.wgsl")
             },
         ]),
         Kernel::Naive => modules.push(include_str!("../shaders/naive.wgsl")),

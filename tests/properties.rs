@@ -47,6 +47,9 @@ fn any_case(gpu: &Gpu, seed: u64) -> (Case, Plan) {
             .attention
             .plan_with(&case.problem, &PlanOptions::tiles(small).tile_mask(TileMask::Classified))
             .unwrap_or_else(|_| common::plan(gpu, &case.problem, &PlanOptions::tiles(small))),
+        4 if Kernel::Rows.supports(&case.problem) => {
+            common::plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Rows))
+        }
         _ => common::plan_as_card(gpu, &case.problem),
     };
     (case, plan)

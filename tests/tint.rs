@@ -91,9 +91,12 @@ fn sources() -> Vec<String> {
     let mut keys = HashSet::new();
     let mut sources = Vec::new();
     for problem in problems() {
-        for class in [AdapterClass::Other, AdapterClass::Cpu] {
-            for kernel in Kernel::ALL {
-                let caps = Caps::from_limits(&limits, class);
+        for (class, subgroup) in
+            [(AdapterClass::Other, None), (AdapterClass::Cpu, None), (AdapterClass::Cpu, Some(8))]
+        {
+            for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.supports(&problem)) {
+                let mut caps = Caps::from_limits(&limits, class);
+                caps.subgroup_size = subgroup;
                 let options = PlanOptions::kernel(kernel);
                 let plan = Plan::new(&problem, &caps, &options).expect("a plan");
                 let classified = Plan::new(&problem, &caps, &options.tile_mask(TileMask::Classified));

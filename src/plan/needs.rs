@@ -149,6 +149,20 @@ pub(super) fn check_alignment(plan: &Plan, caps: &Caps) -> Result<()> {
     Ok(())
 }
 
+/// Whether a device has subgroups of the size that a variant is written for.
+pub(super) fn check_subgroup(key: &PipelineKey, caps: &Caps) -> Result<()> {
+    match key.rows {
+        Some(rows) if rows.broadcast && caps.subgroup_size != Some(rows.lanes) => Err(Error::LimitExceeded {
+            what: "a kernel for subgroups of one size, and the feature SUBGROUP,".to_owned(),
+            limit: "subgroup_size",
+            needed: rows.lanes.into(),
+            available: caps.subgroup_size.unwrap_or(0).into(),
+            advice: OTHER_DEVICE,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// The most rounds that one thread makes in all loops of the kernel together: one line for each loop of `shaders/`. Each loop
 /// counts one more, for the round in which it ends.
 fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
@@ -159,6 +173,10 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         // Each pass of a search goes through the scores; one more takes what it found to them.
         let search = if passes > 0 { passes * (1 + seq_k + 1) + 1 + seq_k + 1 } else { 0 };
         return (dim4 + 1).max(3 * (seq_k + 1) + search);
+    }
+    if let Some(rows) = &key.rows {
+        // Tiles of keys; rows of q and of out.
+        return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows) + 1);
     }
     let [threads, row_groups, keys, lanes, chunk, v_step] =
         [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]

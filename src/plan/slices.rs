@@ -4,6 +4,7 @@
 //! tensor's part fits a binding, the workgroups fit a dispatch and the work is short enough not to trip a watchdog.
 
 use super::classes::TileClasses;
+use super::rows::RowTiles;
 use super::tiles::Tiles;
 use crate::caps::Caps;
 use crate::error::{Error, Result};
@@ -164,7 +165,17 @@ impl<'a> Slicer<'a> {
     fn row_step(&self) -> u32 {
         match self.key.kernel {
             Kernel::Tiled => self.key.tiles.rows(),
+            Kernel::Rows => self.key.rows.map_or(1, |rows| rows.block()),
             Kernel::Naive => 1,
+        }
+    }
+
+    /// Workgroups for the rows of a box, of one head or of those whose rows lie side by side.
+    fn row_tiles(&self, extent: Extent) -> u32 {
+        match self.key.rows {
+            // Not more than the workgroups of the slice, which were counted.
+            Some(rows) => rows.blocks(extent.rows, extent.heads, self.problem.shape.group()) as u32,
+            None => extent.rows.div_ceil(self.row_step()),
         }
     }
 
@@ -302,6 +313,13 @@ impl<'a> Slicer<'a> {
                 let attention = heads.saturating_mul(u64::from(row_tiles) * u64::from(blocks));
                 classify.into_iter().chain([attention]).collect()
             }
+            Kernel::Rows => {
+                let blocks = |rows: RowTiles| {
+                    rows.workgroups(size.rows, size.heads, self.problem.shape.group())
+                        .saturating_mul(size.batches.into())
+                };
+                vec![self.key.rows.map_or(0, blocks)]
+            }
             Kernel::Naive => {
                 let rows = heads.saturating_mul(size.rows.into());
                 let dim4 = u64::from(self.problem.shape.head_dim_v.div_ceil(4));
@@ -316,7 +334,7 @@ impl<'a> Slicer<'a> {
     /// Elements of the score matrix, which only the naive kernel stores.
     fn scratch(&self, size: Extent) -> u64 {
         match self.key.kernel {
-            Kernel::Tiled => 0,
+            Kernel::Tiled | Kernel::Rows => 0,
             Kernel::Naive => [size.batches, size.heads, size.rows, self.problem.shape.seq_k.max(1)]
                 .iter()
                 .fold(1u64, |n, &s| n.saturating_mul(s.into())),
@@ -422,7 +440,7 @@ impl<'a> Slicer<'a> {
             batches: extent.batches,
             heads: extent.heads,
             rows: extent.rows,
-            row_tiles: extent.rows.div_ceil(self.row_step()),
+            row_tiles: self.row_tiles(extent),
             groups_x: groups_x(first),
             groups_x_classes: if first == 1 { groups_x(0) } else { 0 },
             groups_x_softmax: groups_x(1),

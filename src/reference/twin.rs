@@ -1,11 +1,11 @@
-//! The tiled kernel in f32 on the CPU, with the shader's order of operations: what rounding alone does.
+//! The kernels that never store scores in f32 on the CPU, with the shaders' order of operations: what rounding alone does.
 
 use super::{Cpu, Mods};
 use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
 use crate::kernel::Search;
 use crate::normalizer::{Normalizer, SigmoidBias};
-use crate::plan::{Plan, Tiles};
+use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::score::Sink;
@@ -17,7 +17,8 @@ const FLOOR: f32 = -1000.0;
 const SMALLEST_SQUARE: f32 = 1.2e-38;
 const MAX_BIAS: f32 = 1.0e38;
 
-/// Computes a plan of the tiled kernel in f32, key tile by key tile and sum by sum as `shaders/tiled.wgsl` does.
+/// Computes a plan of the tiled or the row kernel in f32, key tile by key tile and sum by sum as `shaders/tiled.wgsl` and
+/// `shaders/rows.wgsl` do.
 ///
 /// A GPU's result differs from this only by what its `exp2`, `log2`, division and fma round differently. So the error of the
 /// twin against [`truth`](super::truth) shows how much of a GPU's error is the scheme's and how much the device's.
@@ -29,11 +30,17 @@ const MAX_BIAS: f32 = 1.0e38;
 pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let problem = plan.problem();
     let cpu = Cpu::new(problem, inputs, &Mods::default())?;
-    let Some(tiles) = plan.tiles() else {
-        return Err(Error::KernelUnavailable {
-            kernel: plan.kernel().name(),
-            reason: "it has no f32 twin: the tiled kernel has".to_owned(),
-        });
+    let order = match (plan.tiles(), plan.rows()) {
+        (Some(tiles), _) => {
+            Order { keys: tiles.keys(), sums: tiles.key_lanes(), dims: 4 * tiles.dim_chunk as usize }
+        }
+        (_, Some(rows)) => Order { keys: rows.keys, sums: 1, dims: usize::MAX },
+        _ => {
+            return Err(Error::KernelUnavailable {
+                kernel: plan.kernel().name(),
+                reason: "it has no f32 twin: the tiled and the row kernel have".to_owned(),
+            });
+        }
     };
     if problem.search() != Search::None {
         return Err(Error::KernelUnavailable {
@@ -54,7 +61,7 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     for b in 0..s.batch {
         for h in 0..s.q_heads {
             for i in 0..sequences.queries(b) {
-                let (o, [lse, entropy, row_max]) = row(&cpu, tiles, [b, h, i])?;
+                let (o, [lse, entropy, row_max]) = row(&cpu, order, [b, h, i])?;
                 for (d, x) in (0..).zip(o) {
                     outputs.out[sequences.in_q(&out_view, [b, h, i, d])] = x;
                 }
@@ -73,7 +80,18 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     Ok(outputs)
 }
 
-fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
+/// The order of a kernel's operations.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    /// Keys that are given weights by one maximum.
+    keys: u32,
+    /// Sums of weights side by side, one for each thread of a row.
+    sums: u32,
+    /// Dims of a sum of products; sums of chunks are added.
+    dims: usize,
+}
+
+fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
     let s = &problem.shape;
     let sequences = cpu.sequences();
@@ -103,7 +121,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let unit = Unit::of(problem);
     let online = problem.normalizer.is_softmax();
     let level = level(cpu, unit, [b, i]);
-    let lanes = tiles.key_lanes();
+    let lanes = order.sums;
     let mut m = NOTHING;
     // Each thread of a row keeps sums of its own until the end.
     let mut l = vec![0.0f32; lanes as usize];
@@ -112,7 +130,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let mut tile = 0;
     let seq_k = sequences.keys(b);
     while tile < seq_k {
-        let keys = tile..(tile + tiles.keys()).min(seq_k);
+        let keys = tile..(tile + order.keys).min(seq_k);
         let scores: Vec<f32> = keys
             .clone()
             .map(|j| {
@@ -124,7 +142,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 let sum_of = |first: usize, dims: &[f32], from: f32| {
                     (first..).zip(dims).fold(from, |sum, (d, &q)| q.mul_add(key(d), sum))
                 };
-                let chunk = 4 * tiles.dim_chunk as usize;
+                let chunk = order.dims.min(q_row.len());
                 let product = (0..).step_by(chunk).zip(q_row.chunks(chunk)).map(|(first, dims)| {
                     if problem.softcap.is_none() {
                         return sum_of(first, dims, 0.0);
@@ -172,7 +190,7 @@ fn row(cpu: &Cpu<'_>, tiles: Tiles, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 *o = p.mul_add(v_type.round(inputs.v[sequences.in_k(&v, [b, kv_head, j, d])]), *o);
             }
         }
-        tile += tiles.keys();
+        tile += order.keys;
     }
     let l: f32 = l.iter().sum();
     let u: f32 = u.iter().sum();

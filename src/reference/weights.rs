@@ -82,7 +82,7 @@ fn softmax(problem: &Problem, seen: &[Score], sink: Option<f64>) -> Weights {
     // Relative, of a weight before it is divided by their sum.
     let error = |score: Score| {
         let x = (max - score.score) * log2_e;
-        let rescaling = 2.0 * EPS * (3.0 * (n / 16.0).ceil() + 2.0 * x);
+        let rescaling = 2.0 * EPS * (3.0 * growth(n) + 2.0 * x);
         score.error + 2.0 * EPS * (3.0 + 2.0 * x) + roundings * EPS * x + rescaling
     };
     let relative: Vec<f64> = seen.iter().map(|&s| error(s)).collect();

@@ -5,16 +5,20 @@
 //! step; what the step buys is that arrays in registers are only ever indexed by literals. Left to
 //! itself, a driver may keep such an array in memory, and the loop counters that wgpu adds against endless
 //! loops keep drivers from unrolling at all.
+//!
+//! In the same way `if (BROADCAST) { // choose` is replaced by the branch that the switch takes: for branches that a device without
+//! some feature must not see, and so that compilers need not read what is never run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Constants of the header, by name.
+/// Constants of the header, by name; a switch is 0 or 1.
 pub(crate) type Constants = BTreeMap<&'static str, u32>;
 
 const MARK: &str = "// unroll";
+const CHOICE: &str = "// choose";
 
-/// Writes out every marked loop of `source`, inner ones too.
+/// Writes out every marked loop of `source` and takes the branch of every marked choice, inner ones too.
 pub(crate) fn unroll(source: &str, constants: &Constants) -> String {
     let lines: Vec<&str> = source.lines().collect();
     let mut out = String::with_capacity(source.len() * 2);
@@ -26,6 +30,18 @@ fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
     let mut at = 0;
     while at < lines.len() {
         let line = lines[at];
+        if let Some(taken) = choice(line, constants) {
+            let otherwise = at + closing_brace(&lines[at..]);
+            let has_otherwise = lines[otherwise].trim() == "} else {";
+            let end = if has_otherwise { otherwise + closing_brace(&lines[otherwise..]) } else { otherwise };
+            match (taken, has_otherwise) {
+                (true, _) => block(line, &lines[at + 1..otherwise], constants, out),
+                (false, true) => block(line, &lines[otherwise + 1..end], constants, out),
+                (false, false) => {}
+            }
+            at = end + 1;
+            continue;
+        }
         let Some((counter, count)) = header(line, constants) else {
             out.push_str(line);
             out.push('\n');
@@ -38,14 +54,25 @@ fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
             let body: Vec<String> =
                 lines[at + 1..end].iter().map(|l| replace_word(l, counter, &literal)).collect();
             let body: Vec<&str> = body.iter().map(String::as_str).collect();
-            // A block for each copy, so that the names declared in the body stay apart.
-            let indent = &line[..line.len() - line.trim_start().len()];
-            let _ = writeln!(out, "{indent}{{");
-            expand(&body, constants, out);
-            let _ = writeln!(out, "{indent}}}");
+            block(line, &body, constants, out);
         }
         at = end + 1;
     }
+}
+
+/// A block in place of `line`, so that the names declared in the body stay apart.
+fn block(line: &str, body: &[&str], constants: &Constants, out: &mut String) {
+    let indent = &line[..line.len() - line.trim_start().len()];
+    let _ = writeln!(out, "{indent}{{");
+    expand(body, constants, out);
+    let _ = writeln!(out, "{indent}}}");
+}
+
+/// Whether the switch is on, if this line opens a marked choice.
+fn choice(line: &str, constants: &Constants) -> Option<bool> {
+    let rest = line.trim().strip_suffix(CHOICE)?.trim_end();
+    let switch = rest.strip_prefix("if (")?.strip_suffix(") {")?;
+    constants.get(switch).map(|&on| on != 0)
 }
 
 /// The counter and the number of rounds, if this line opens a marked loop.
@@ -66,10 +93,10 @@ fn header<'a>(line: &'a str, constants: &Constants) -> Option<(&'a str, u32)> {
     Some((counter, count))
 }
 
-/// The line that closes the brace which the first line opens.
+/// The line that closes the brace which the first line opens last.
 fn closing_brace(lines: &[&str]) -> usize {
-    let mut depth = 0i32;
-    for (n, line) in lines.iter().enumerate() {
+    let mut depth = 1i32;
+    for (n, line) in lines.iter().enumerate().skip(1) {
         let code = line.split("//").next().unwrap_or_default();
         for c in code.chars() {
             match c {
@@ -77,9 +104,9 @@ fn closing_brace(lines: &[&str]) -> usize {
                 '}' => depth -= 1,
                 _ => {}
             }
-        }
-        if depth == 0 {
-            return n;
+            if depth == 0 {
+                return n;
+            }
         }
     }
     lines.len().saturating_sub(1)
@@ -130,6 +157,33 @@ for (var r = 0u; r < ROWS; r++) { // unroll
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
         assert!(!text.contains("for"));
+    }
+
+    #[test]
+    fn choices_are_made() {
+        let source = "\
+if (A) { // choose
+    if (x) {
+        a();
+    } else {
+        b();
+    }
+} else {
+    if (B) { // choose
+        c();
+    }
+    d();
+}
+";
+        let words = |a, b| {
+            let text = unroll(source, &Constants::from([("A", a), ("B", b)]));
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(1, 0), "{ if (x) { a(); } else { b(); } }");
+        assert_eq!(words(0, 0), "{ d(); }");
+        assert_eq!(words(0, 1), "{ { c(); } d(); }");
+        // A name that is no switch is left to the compiler.
+        assert_eq!(unroll(source, &Constants::new()), source);
     }
 
     #[test]

@@ -1,11 +1,24 @@
 //! What is tried next to a choice.
 
-use crate::plan::{PlanOptions, Tiles};
+use crate::plan::{PlanOptions, RowTiles, Tiles};
 
 /// The same kernel with one size doubled or halved, or with two so that the tile keeps its keys or each thread its work. Not all
 /// fit together or the device: the planner sorts those out.
 pub(super) fn neighbours(options: &PlanOptions) -> Vec<PlanOptions> {
-    options.tiles.map(near_tiles).unwrap_or_default().into_iter().map(PlanOptions::tiles).collect()
+    let tiles = options.tiles.into_iter().flat_map(near_tiles).map(PlanOptions::tiles);
+    let rows = options.rows.into_iter().flat_map(near_rows).map(PlanOptions::rows);
+    tiles.chain(rows).collect()
+}
+
+fn near_rows(r: RowTiles) -> Vec<RowTiles> {
+    vec![
+        RowTiles { keys: r.keys * 2, keys_at_once: r.keys_at_once * 2, ..r },
+        RowTiles { keys: r.keys / 2, keys_at_once: r.keys_at_once.min(r.keys / 2), ..r },
+        RowTiles { rows: r.rows + 1, ..r },
+        RowTiles { rows: r.rows - 1, ..r },
+        RowTiles { keys_at_once: r.keys_at_once / 2, ..r },
+        RowTiles { broadcast: !r.broadcast, ..r },
+    ]
 }
 
 fn near_tiles(t: Tiles) -> Vec<Tiles> {

@@ -628,11 +628,17 @@ pub fn plan_as_card(gpu: &Gpu, problem: &Problem) -> Plan {
         .unwrap_or_else(|e| panic!("planning {problem:?}: {e}"))
 }
 
+/// The kernels that a problem can be run with.
+pub fn kernels(problem: &Problem) -> impl Iterator<Item = Kernel> + use<> {
+    let problem = problem.clone();
+    Kernel::ALL.into_iter().filter(move |kernel| kernel.supports(&problem))
+}
+
 /// Runs a case with every kernel, and with the tiles of a graphics card too, and compares every number with float64.
 pub fn check_all(gpu: &Gpu, case: &Case) {
     let truth = case.truth();
     let mut plans: Vec<Plan> =
-        Kernel::ALL.iter().map(|&kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel))).collect();
+        kernels(&case.problem).map(|kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel))).collect();
     let card = plan_as_card(gpu, &case.problem);
     if plans.iter().all(|plan| plan.key() != card.key()) {
         plans.push(card);

@@ -46,7 +46,7 @@ fn with_other_options() {
 fn beta_follows_the_polynomial() {
     let gpu = gpu!();
     let poly = |h: f64| -0.037 * h.powi(4) + 0.481 * h.powi(3) - 2.3 * h * h + 4.917 * h - 1.791;
-    for kernel in Kernel::ALL {
+    for kernel in [Kernel::Tiled, Kernel::Naive] {
         for n in [1, 2, 3, 8, 64, 300, 500] {
             let mut case = Case::new(adaptive([1, 1, 1, 1, n, 1, 1]), 1);
             case.fill(Tensor::Q, |_| 2.0);

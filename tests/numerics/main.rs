@@ -21,6 +21,7 @@ mod lengths;
 mod one_shot;
 mod packed;
 mod qk_norm;
+mod rows;
 mod scores;
 mod shapes;
 mod sharpness;

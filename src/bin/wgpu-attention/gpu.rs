@@ -23,6 +23,8 @@ pub(crate) struct GpuArgs {
 pub(crate) enum KernelArg {
     /// Tiled online softmax
     Tiled,
+    /// Whole rows in the lanes of a subgroup
+    Rows,
     /// Three passes with the score matrix in memory
     Naive,
 }
@@ -31,6 +33,7 @@ impl From<KernelArg> for Kernel {
     fn from(arg: KernelArg) -> Self {
         match arg {
             KernelArg::Tiled => Kernel::Tiled,
+            KernelArg::Rows => Kernel::Rows,
             KernelArg::Naive => Kernel::Naive,
         }
     }

@@ -112,7 +112,9 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     for seed in args.seed..end {
         let problem = random::problem(seed);
         let (mut worst, mut wrong, mut refused) = (0.0f64, false, false);
-        for (kernel, options) in &kernels {
+        // A kernel that was asked for refuses what it does not know; of all, those that know it are compared.
+        let known = |kernel: Kernel| args.gpu.kernel.is_some() || kernel.supports(&problem);
+        for (kernel, options) in kernels.iter().filter(|(kernel, _)| known(*kernel)) {
             let outcome = outcome(&gpu, &problem, seed, options)?;
             match outcome {
                 Outcome::Compared(share) if !share.is_nan() => worst = worst.max(share),

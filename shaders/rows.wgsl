@@ -1,0 +1,296 @@
+// Attention with whole rows in the lanes of a subgroup: online softmax, no workgroup memory, no barriers. The score matrix is never
+// stored.
+//
+// A workgroup is one subgroup. Each lane owns ROWS_PER_LANE query rows, q and o in registers with the head dim written out. All
+// lanes go through the same keys, KEYS at a time, so that a number of k or v is the same for all of them. There are two ways to it:
+//   BROADCAST: lane n loads a part of key n % KEYS, and subgroupBroadcast hands it to the others. WGSL wants the lane to be a
+//              constant there, which the loops that the host writes out give.
+//   otherwise: every lane loads it at the same address, which some drivers turn into one load for all. Needs no feature.
+//
+// For each tile of keys
+//   1. scores:  s = q k^T, KEYS_AT_ONCE keys at a time: 4 * KEYS_AT_ONCE sums, which with what they are made from should fit the
+//               registers of the processor.
+//   2. softmax: a lane has all scores of its rows. Nothing is exchanged.
+//   3. output:  o = o * alpha + p v, a vec4 of columns after the other with all keys of the tile.
+// This order is what keeps values in registers on processors that play a GPU, for which the kernel was made: there a subgroup is a vector
+// register, and q and o lie in the stack, from where they are read once a tile (o) or once KEYS_AT_ONCE keys (q).
+
+
+// Whether a row may not see a key that another row of the workgroup sees.
+const HIDES = POSITIONS || CONTENTS || BIAS;
+
+fn attend(group: vec3<u32>, lane: u32) {
+    let number = group_number(group, params.groups_x);
+    // With GROUPED the rows of all heads that share a key head lie one after the other.
+    var heads_together = 1u;
+    if (GROUPED) {
+        heads_together = min(params.group, params.heads);
+    }
+    let head_groups = params.heads / heads_together;
+    if (number >= params.row_tiles * head_groups * params.batches) {
+        return;
+    }
+    // Last rows first: with a causal mask they are the longest, and a long one left to the end would run alone.
+    let block = params.row_tiles - 1u - number % params.row_tiles;
+    let first_head = (number / params.row_tiles) % head_groups * heads_together;
+    let seq = sequence(number / (params.row_tiles * head_groups));
+    let kv = kv_head(first_head);
+
+    // This lane's rows: i .. i + ROWS_PER_LANE - 1 of head h.
+    var h = first_head;
+    var i = (block * THREADS + lane) * ROWS_PER_LANE;
+    var first_row = block * THREADS * ROWS_PER_LANE;
+    var end_row = min(first_row + THREADS * ROWS_PER_LANE, seq.rows);
+    var exists = true;
+    if (GROUPED) {
+        let lanes_per_head = (params.rows + ROWS_PER_LANE - 1u) / ROWS_PER_LANE;
+        let unit = block * THREADS + lane;
+        exists = unit < lanes_per_head * heads_together;
+        h = min(first_head + unit / lanes_per_head, params.heads - 1u);
+        i = unit % lanes_per_head * ROWS_PER_LANE;
+        first_row = 0u;
+        end_row = seq.rows;
+    }
+
+    if (PACKED_Q && first_row >= seq.count) {
+        return;
+    }
+    var range = key_range(seq, first_row, max(end_row, 1u) - 1u);
+    if (Q_LEN && first_row >= end_row) {
+        range.end = 0u;
+    }
+    let level = row_level(seq, i);
+
+    // q times its factor, by dim; a vec4 holds four rows, of which ROWS_PER_LANE are this lane's. Rows beyond the end repeat the last one.
+    // (A loop that is not written out, because every load that is costs a compiler as much as many multiplications.)
+    var q = array<vec4<f32>, 4u * QK_DIM4>();
+    var row_squares = vec4<f32>(0.0);
+    for (var r = 0u; r < ROWS_PER_LANE; r++) {
+        let row = min(i + r, seq.count - 1u);
+        let start = row_start(params.q, seq.b, h, seq.first_q + row);
+        let factor = row_factor(seq, h, row);
+        let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
+        for (var d = 0u; d < QK_DIM4; d++) { // unroll
+            var numbers = load_q(start, d);
+            if (QK_NORM) {
+                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers, numbers)), here);
+            }
+            numbers *= factor;
+            if (QK_GAIN) {
+                numbers *= qk_gain(h, d);
+            }
+            for (var e = 0u; e < 4u; e++) { // unroll
+                q[4u * d + e] = select(q[4u * d + e], vec4<f32>(numbers[e]), here);
+            }
+        }
+    }
+
+    var row_norms = vec4<f32>(1.0);
+    if (QK_NORM) {
+        row_norms = inverse_norm(row_squares);
+    }
+
+    var state = empty_state();
+    var o = array<vec4<f32>, ROWS_PER_LANE * V_DIM4>();
+    var spoilt_rows = vec4<f32>(0.0);
+
+    for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
+        // Keys beyond the end repeat the last one and are masked.
+        let last_key = range.end - 1u;
+        let own_key = min(tile + lane % KEYS, last_key);
+
+        // ---- scores
+        var s = array<vec4<f32>, KEYS>();
+        var key_squares = array<f32, KEYS>();
+        if (BROADCAST) { // choose
+            let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key);
+            var own = array<vec4<f32>, OWN_K>();
+            var own_squares = 0.0;
+            for (var d = 0u; d < OWN_K; d++) { // unroll
+                own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
+                if (QK_NORM) {
+                    // Lanes beyond the last dim repeat it.
+                    own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
+                }
+            }
+            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+                for (var d = 0u; d < QK_DIM4; d++) { // unroll
+                    for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                        let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
+                        s[g * KEYS_AT_ONCE + c] =
+                            add_products(s[g * KEYS_AT_ONCE + c], q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
+                    }
+                }
+            }
+            if (QK_NORM) {
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    for (var n = 0u; n < SPREAD; n++) { // unroll
+                        key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
+                    }
+                }
+            }
+        } else {
+            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+                for (var d = 0u; d < QK_DIM4; d++) { // unroll
+                    for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                        let k = load_k(row_start(params.k, seq.b, kv, seq.first_k + min(tile + g * KEYS_AT_ONCE + c, last_key)), d);
+                        s[g * KEYS_AT_ONCE + c] =
+                            add_products(s[g * KEYS_AT_ONCE + c], q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
+                        if (QK_NORM) {
+                            key_squares[g * KEYS_AT_ONCE + c] += dot(k, k);
+                        }
+                    }
+                }
+            }
+        }
+
+        // ---- softmax
+        if (QK_NORM) { // choose
+            for (var c = 0u; c < KEYS; c++) { // unroll
+                s[c] *= row_norms * inverse_norm(vec4<f32>(key_squares[c]));
+            }
+        }
+        if (SCORED) {
+            for (var c = 0u; c < KEYS; c++) { // unroll
+                s[c] = finish_scores(s[c], seq, h, i, min(tile + c, last_key));
+            }
+        }
+        // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
+        let boundary = CONTENTS || BIAS || tile < range.full_start || tile + KEYS > range.full_end;
+        if (boundary) {
+            for (var c = 0u; c < KEYS; c++) { // unroll
+                let seen = visible4(seq, h, i, tile + c);
+                s[c] = select(vec4<f32>(NOTHING), s[c], seen);
+            }
+        }
+        var m = state.m;
+        if (ONLINE || ROW_MAX) {
+            for (var c = 0u; c < KEYS; c++) { // unroll
+                m = max(m, s[c]);
+            }
+        }
+        var alpha = vec4<f32>(1.0);
+        if (ONLINE) {
+            let by = shift(state, m);
+            state = rebase(state, m, by);
+            alpha = weight_of(by);
+        }
+        state.m = m;
+        for (var c = 0u; c < KEYS; c++) { // unroll
+            var p = weight_masked(s[c], m, level);
+            state.l += p;
+            if (ENTROPY) {
+                state.u += entropy_term(s[c], m, p);
+            }
+            if (DROPOUT) {
+                // The four rows of a draw are this lane's: ROWS_PER_LANE is 4 then.
+                p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, i, tile + c));
+            }
+            s[c] = p;
+        }
+
+        // ---- output
+        // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So numbers
+        // that are not finite become 0 there, and the rows that do see them become NaN at the end.
+        if (BROADCAST) { // choose
+            let own_start = row_start(params.v, seq.b, kv, seq.first_k + own_key);
+            var own = vec4<f32>(0.0);
+            var spoilt = false;
+            for (var d = 0u; d < V_DIM4; d++) { // unroll
+                if (d % SPREAD == 0u) {
+                    own = load_v(own_start, min(d + lane / KEYS, V_DIM4 - 1u));
+                    if (HIDES) {
+                        let bad = not_finite(own) & vec4<bool>(boundary);
+                        spoilt = spoilt || any(bad);
+                        own = select(own, vec4<f32>(0.0), bad);
+                    }
+                }
+                for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                    o[r * V_DIM4 + d] *= alpha[r];
+                }
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    let v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
+                    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                        o[r * V_DIM4 + d] = fma(vec4<f32>(s[c][r]), v, o[r * V_DIM4 + d]);
+                    }
+                }
+            }
+            if (HIDES && boundary) {
+                let spoiler = nan_if(spoilt);
+                for (var n = 0u; n < SPREAD; n++) { // unroll
+                    for (var c = 0u; c < KEYS; c++) { // unroll
+                        let spoils = vec4<f32>(subgroupBroadcast(spoiler, c + n * KEYS));
+                        spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
+                    }
+                }
+            }
+        } else {
+            for (var d = 0u; d < V_DIM4; d++) { // unroll
+                for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                    o[r * V_DIM4 + d] *= alpha[r];
+                }
+            }
+            for (var c = 0u; c < KEYS; c++) { // unroll
+                let start = row_start(params.v, seq.b, kv, seq.first_k + min(tile + c, last_key));
+                var spoilt = false;
+                for (var d = 0u; d < V_DIM4; d++) { // unroll
+                    var v = load_v(start, d);
+                    if (HIDES) {
+                        let bad = not_finite(v) & vec4<bool>(boundary);
+                        spoilt = spoilt || any(bad);
+                        v = select(v, vec4<f32>(0.0), bad);
+                    }
+                    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                        o[r * V_DIM4 + d] = fma(vec4<f32>(s[c][r]), v, o[r * V_DIM4 + d]);
+                    }
+                }
+                if (HIDES) {
+                    let spoils = vec4<f32>(nan_if(spoilt));
+                    spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
+                }
+            }
+        }
+    }
+
+    var row_totals = totals(state, h);
+    if (Q_LEN) {
+        let valid = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(seq.rows);
+        row_totals = of_valid_rows(row_totals, valid);
+        state.m = select(vec4<f32>(NOTHING), state.m, valid);
+    }
+    let inverse = normaliser(state, row_totals) + spoilt_rows;
+    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+        if (exists && i + r < seq.count) {
+            store_stats(row_number(seq, h, i + r), row_totals, state.m, r);
+        }
+    }
+    for (var r = 0u; r < ROWS_PER_LANE; r++) {
+        if (exists && i + r < seq.count) {
+            let start = row_start(params.out, seq.b, h, seq.first_q + i + r);
+            let factor = inverse[r];
+            for (var d = 0u; d < V_DIM4; d++) { // unroll
+                var numbers = o[d];
+                for (var other = 0u; other < ROWS_PER_LANE; other++) { // unroll
+                    numbers = select(numbers, o[other * V_DIM4 + d], r == other);
+                }
+                numbers *= factor;
+                if (Q_LEN) {
+                    // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
+                    numbers = select(numbers, vec4<f32>(0.0), i + r >= seq.rows);
+                }
+                store_out(start, d, numbers);
+            }
+        }
+    }
+}
+
+// By its bits, because a compiler may assume that all floats are finite.
+fn not_finite(x: vec4<f32>) -> vec4<bool> {
+    let exponent = vec4<u32>(0x7f800000u);
+    return (bitcast<vec4<u32>>(x) & exponent) == exponent;
+}
+
+// NaN or 0. WGSL has no literal for NaN and no constant may be one; so its bits come by way of a number that is always smaller.
+fn nan_if(yes: bool) -> f32 {
+    return bitcast<f32>(select(0u, max(params.rows, 0x7fc00000u), yes));
+}

@@ -1,0 +1,223 @@
+//! Sizes of the row kernel, and which problems it takes.
+
+use crate::caps::{AdapterClass, Caps};
+use crate::error::{Error, Result};
+use crate::kernel::Search;
+use crate::problem::Problem;
+use core::fmt;
+
+/// Sizes of the row kernel, see `shaders/rows.wgsl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "measure", derive(serde::Serialize, serde::Deserialize))]
+pub struct RowTiles {
+    /// Lanes of a workgroup: a power of two, with `broadcast` the device's subgroup size.
+    pub lanes: u32,
+    /// Query rows of a lane, 1 to 4.
+    pub rows: u32,
+    /// Keys of a tile: a power of two, at most 16, with `broadcast` at most `lanes`.
+    pub keys: u32,
+    /// Keys whose scores are summed side by side: a power of two, at most `keys`.
+    pub keys_at_once: u32,
+    /// Keys and values are handed round within the subgroup, rather than loaded by all lanes at the same address.
+    pub broadcast: bool,
+    /// The rows of all heads that share a key head lie side by side: for few rows, which would leave lanes idle.
+    pub grouped: bool,
+}
+
+/// The widest head: what is written out for a wider one compiles for seconds.
+const WIDEST: u32 = 128;
+
+/// Query rows of a lane: with the vec4s of four rows that the shared modules work on, the most there are.
+const ROWS: u32 = 4;
+
+/// Lanes of a workgroup where there is no subgroup to fit: what processors do at a time.
+const LANES: u32 = 8;
+
+impl RowTiles {
+    /// Rows of a workgroup.
+    pub fn block(&self) -> u32 {
+        self.lanes.saturating_mul(self.rows)
+    }
+
+    /// Lanes that the rows of one head take, and heads whose rows lie side by side.
+    fn lanes_and_heads(&self, rows: u32, heads: u32, group: u32) -> (u64, u32) {
+        let together = if self.grouped { group.min(heads).max(1) } else { 1 };
+        (u64::from(rows.div_ceil(self.rows.max(1))) * u64::from(together), together)
+    }
+
+    /// Workgroups for `rows` rows of one head, or of the heads whose rows lie side by side.
+    pub(crate) fn blocks(&self, rows: u32, heads: u32, group: u32) -> u64 {
+        self.lanes_and_heads(rows, heads, group).0.div_ceil(self.lanes.max(1).into())
+    }
+
+    /// Workgroups for `rows` rows of each of `heads` heads.
+    pub(crate) fn workgroups(&self, rows: u32, heads: u32, group: u32) -> u64 {
+        let together = self.lanes_and_heads(rows, heads, group).1;
+        self.blocks(rows, heads, group).saturating_mul((heads / together).into())
+    }
+
+    /// Refuses sizes that do not fit together or that the device does not have.
+    pub(crate) fn check(&self, problem: &Problem, caps: &Caps) -> Result<()> {
+        let most_keys = if self.broadcast { 16.min(self.lanes) } else { 16 };
+        let powers = [
+            ("rows.lanes", self.lanes, 128, "a small power of two"),
+            (
+                "rows.keys",
+                self.keys,
+                most_keys,
+                "a power of two, at most 16 and, with broadcast, at most lanes",
+            ),
+            ("rows.keys_at_once", self.keys_at_once, self.keys, "a power of two, at most keys"),
+        ];
+        for (field, value, most, rule) in powers {
+            if !value.is_power_of_two() || value > most {
+                return Err(Error::value(field, value, rule));
+            }
+        }
+        if !(1..=4).contains(&self.rows) {
+            return Err(Error::value("rows.rows", self.rows, "1 to 4"));
+        }
+        if problem.dropout.is_some() && self.rows != 4 {
+            return Err(Error::value(
+                "rows.rows",
+                self.rows,
+                "4 with dropout, which draws for four rows at a time",
+            ));
+        }
+        if self.broadcast && caps.subgroup_size != Some(self.lanes) {
+            return Err(Error::value(
+                "rows.lanes",
+                self.lanes,
+                "with broadcast the device's subgroup size, where it has one and the feature SUBGROUP",
+            ));
+        }
+        if self.lanes > caps.threads() {
+            return Err(Error::LimitExceeded {
+                what: format!("the row kernel with {self}"),
+                limit: "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+                needed: self.lanes.into(),
+                available: caps.threads().into(),
+                advice: "take fewer lanes, or leave the choice to the planner",
+            });
+        }
+        Ok(())
+    }
+
+    /// The sizes for a problem.
+    ///
+    /// # Errors
+    /// Why the kernel cannot take it.
+    pub(crate) fn choose(problem: &Problem, caps: &Caps) -> core::result::Result<RowTiles, String> {
+        Self::supports(problem)?;
+        let shape = &problem.shape;
+        let broadcast =
+            caps.subgroup_size.filter(|&size| size.is_power_of_two() && (4..=128).contains(&size));
+        let broadcast = broadcast.filter(|&size| size <= caps.threads());
+        let lanes = match broadcast {
+            Some(size) => size,
+            None => LANES.min(1 << caps.threads().max(1).ilog2()),
+        };
+        let keys = lanes.min(2);
+        let tiles = RowTiles {
+            lanes,
+            rows: ROWS,
+            keys,
+            keys_at_once: keys,
+            broadcast: broadcast.is_some(),
+            grouped: shape.group() > 1 && shape.seq_q.div_ceil(ROWS) < lanes,
+        };
+        Ok(tiles)
+    }
+
+    /// Whether the kernel knows all options of a problem, or why not. Named one by one, so that a new one cannot be forgotten.
+    pub(crate) fn supports(problem: &Problem) -> core::result::Result<(), String> {
+        let Problem {
+            shape,
+            // Storage and memory order are the accessors' business.
+            q_layout: _,
+            k_layout: _,
+            v_layout: _,
+            out_layout: _,
+            dtypes: _,
+            // Factors of a row, in sharpness.wgsl.
+            scale: _,
+            temperature: _,
+            length_scale: _,
+            // Several passes over the keys: asked for below, all at once.
+            adaptive_temperature: _,
+            top_k: _,
+            qk_norm: _,
+            // What a row sees, in mask.wgsl.
+            causal: _,
+            packed_q: _,
+            packed_k: _,
+            window: _,
+            alignment: _,
+            kv_len: _,
+            q_len: _,
+            mask: _,
+            mask_mod: _,
+            documents: _,
+            // Scores, in score.wgsl.
+            softcap: _,
+            bias: _,
+            alibi: _,
+            score_mod: _,
+            user_params: _,
+            // Weights, in weights_*.wgsl and dropout.wgsl; those that take several passes are refused below.
+            normalizer: _,
+            dropout: _,
+            // The end of a row, in softmax.wgsl and stats.wgsl.
+            sink: _,
+            stats: _,
+        } = problem;
+        if problem.search() != Search::None {
+            return Err("it goes through the keys once, and this problem takes several passes".to_owned());
+        }
+        let widest = shape.head_dim_qk.max(shape.head_dim_v);
+        if widest > WIDEST {
+            return Err(format!("head dim {widest} is beyond the {WIDEST} that it is written out for"));
+        }
+        Ok(())
+    }
+
+    /// Whether the planner takes this kernel unasked: where it was measured to be faster, and compiles about as fast.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn is_preferred(caps: &Caps) -> core::result::Result<(), String> {
+        if caps.class != AdapterClass::Cpu {
+            return Err("it was not measured on a GPU".to_owned());
+        }
+        if caps.subgroup_size.is_none() {
+            return Err("there are no subgroups of one size".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Why [`RowTiles::choose`] came to these.
+    pub(crate) fn reason(&self) -> String {
+        let movement = if self.broadcast {
+            format!("handed round in a subgroup of {}", self.lanes)
+        } else {
+            "loaded by all lanes at one address".to_owned()
+        };
+        let grouped = if self.grouped { ", heads of a group side by side" } else { "" };
+        format!("whole rows in the lanes of a processor, keys {movement}{grouped}")
+    }
+}
+
+impl fmt::Display for RowTiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} lanes of {} rows, {} keys by {}, {}{}",
+            self.lanes,
+            self.rows,
+            self.keys,
+            self.keys_at_once,
+            if self.broadcast { "broadcast" } else { "uniform" },
+            if self.grouped { ", grouped" } else { "" }
+        )
+    }
+}

@@ -1,0 +1,111 @@
+//! The row kernel with every kind of sizes, with and without subgroups.
+
+use crate::common::{Case, assert_right, plan, run_plan, shape};
+use crate::gpu;
+use wgpu_attention::{
+    Alignment, Broadcast, DType, Kernel, MaskFormat, Plan, PlanOptions, Problem, RowTiles, Stats, Tensor,
+    reference,
+};
+
+/// Corners of what `RowTiles` allows. With handing round where the device has subgroups of one size, which is also their lanes.
+fn many(subgroup: Option<u32>) -> Vec<RowTiles> {
+    let mut all = Vec::new();
+    for (lanes, rows, keys, keys_at_once, grouped) in [
+        (1, 1, 1, 1, false),
+        (8, 4, 2, 2, false),
+        (8, 4, 2, 1, true),
+        (8, 3, 4, 2, true),
+        (4, 2, 8, 4, false),
+        (32, 1, 4, 4, true),
+        (64, 2, 16, 8, false),
+    ] {
+        let uniform = RowTiles { lanes, rows, keys, keys_at_once, broadcast: false, grouped };
+        all.push(uniform);
+        if let Some(lanes) = subgroup {
+            let keys = keys.min(lanes);
+            let keys_at_once = keys_at_once.min(keys);
+            all.push(RowTiles { lanes, keys, keys_at_once, broadcast: true, ..uniform });
+        }
+    }
+    all.dedup();
+    all
+}
+
+fn check_many(case: &Case) {
+    let gpu = gpu!();
+    let truth = case.truth();
+    for rows in many(gpu.attention.caps().subgroup_size) {
+        let plan = plan(gpu, &case.problem, &PlanOptions::rows(rows));
+        assert_right(gpu, &plan, case, &truth, &run_plan(gpu, &plan, case));
+    }
+}
+
+#[test]
+fn all_sizes_are_right() {
+    let mut problem = Problem::new(shape([2, 4, 2, 21, 70, 12, 20])).causal(Alignment::BottomRight);
+    problem.stats = Stats::ALL;
+    check_many(&Case::new(problem, 1));
+}
+
+#[test]
+fn all_sizes_with_odd_head_dims_and_no_mask() {
+    check_many(&Case::new(Problem::new(shape([1, 3, 1, 3, 35, 5, 7])), 2));
+}
+
+#[test]
+fn all_sizes_with_dense_masks_in_16_bits() {
+    let full = Broadcast([2, 4, 9, 30]);
+    let problem =
+        Problem::new(shape([2, 4, 2, 9, 30, 8, 8])).mask(MaskFormat::Bits, full).bias(DType::F16, full);
+    check_many(&Case::new(problem.dtype(DType::F16), 3));
+}
+
+/// A value that is not finite reaches the rows that see its key, as NaN or infinity, and no others: in the middle of what all rows see
+/// and on the boundary.
+#[test]
+fn values_that_are_not_finite_reach_the_rows_that_see_them() {
+    let gpu = gpu!();
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for key in [3, 33, 40] {
+            let problem = Problem::new(shape([1, 2, 1, 40, 50, 8, 8])).causal(Alignment::BottomRight);
+            let mut case = Case::new(problem, 4);
+            case.set(Tensor::V, [0, 0, key, 5], bad);
+            for rows in many(gpu.attention.caps().subgroup_size) {
+                let plan = plan(gpu, &case.problem, &PlanOptions::rows(rows));
+                let got = run_plan(gpu, &plan, &case).out;
+                for (row, numbers) in got.chunks(8).enumerate() {
+                    let sees = key <= row as u32 % 40 + 10;
+                    assert_eq!(numbers[5].is_finite(), !sees, "row {row}, key {key}, {bad}, {rows}");
+                    assert!(
+                        sees || numbers.iter().all(|x| x.is_finite()),
+                        "row {row}, key {key}, {bad}, {rows}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The device may differ from the twin only by what its exp2, log2, division and fma round differently.
+#[test]
+fn the_twin_and_the_device_agree() {
+    let gpu = gpu!();
+    for (seed, sq, sk, causal) in [(5, 21, 70, false), (6, 33, 260, true), (7, 1, 1000, false)] {
+        let mut problem = Problem::new(shape([1, 2, 1, sq, sk, 12, 20]));
+        problem.stats = Stats::ALL;
+        crate::common::set_causal(&mut problem, causal.then_some(Alignment::BottomRight));
+        let case = Case::new(problem, seed);
+        let truth = case.truth();
+        let plan: Plan = plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Rows));
+        let twin = reference::twin(&plan, &case.inputs()).unwrap();
+        assert_right(gpu, &plan, &case, &truth, &twin);
+        let (device, twin) = (truth.compare(&run_plan(gpu, &plan, &case)), truth.compare(&twin));
+        assert!(
+            device.max_abs <= 8.0 * twin.max_abs + 1e-6,
+            "the device is off by {:e}, the twin by {:e} on {}\n{plan}",
+            device.max_abs,
+            twin.max_abs,
+            gpu.name
+        );
+    }
+}

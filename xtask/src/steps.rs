@@ -25,6 +25,12 @@ const BUILD: [&str; 8] = [
 
 const TEST: [&str; 3] = ["test", "--all-features", "--workspace"];
 
+/// The repository.
+pub(crate) fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
 /// Builds the program and says where it is.
 pub(crate) fn build_program() -> Result<PathBuf, String> {
     say("building wgpu-attention");
@@ -58,7 +64,7 @@ fn with_runtime_dir(command: &mut Command) -> &mut Command {
 }
 
 /// Cargo itself, the one that started this program.
-fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 

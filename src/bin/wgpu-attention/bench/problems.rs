@@ -1,9 +1,10 @@
 //! What is measured: shapes on the command line and presets.
 
-use clap::ValueEnum;
 use wgpu_attention::{Alignment, DType, Problem, Shape, Window};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+// The page for browsers has these presets, too, and no command line.
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub(crate) enum Preset {
     /// A few sizes, some seconds on a graphics card
     Quick,

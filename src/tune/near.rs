@@ -5,19 +5,26 @@ use crate::plan::{PlanOptions, RowTiles, Tiles};
 /// The same kernel with one size doubled or halved, or with two so that the tile keeps its keys or each thread its work. Not all
 /// fit together or the device: the planner sorts those out.
 pub(super) fn neighbours(options: &PlanOptions) -> Vec<PlanOptions> {
-    let tiles = options.tiles.into_iter().flat_map(near_tiles).map(PlanOptions::tiles);
-    let rows = options.rows.into_iter().flat_map(near_rows).map(PlanOptions::rows);
+    let tiles = options.tiles.map(near_tiles).unwrap_or_default().into_iter().map(PlanOptions::tiles);
+    let rows = options.rows.map(near_rows).unwrap_or_default().into_iter().map(PlanOptions::rows);
     tiles.chain(rows).collect()
 }
 
-fn near_rows(r: RowTiles) -> Vec<RowTiles> {
+fn near_rows(t: RowTiles) -> Vec<RowTiles> {
+    let at_once = |keys: u32| t.keys_at_once.min(keys);
+    let (more, fewer) = (t.keys.saturating_mul(2), t.keys / 2);
     vec![
-        RowTiles { keys: r.keys * 2, keys_at_once: r.keys_at_once * 2, ..r },
-        RowTiles { keys: r.keys / 2, keys_at_once: r.keys_at_once.min(r.keys / 2), ..r },
-        RowTiles { rows: r.rows + 1, ..r },
-        RowTiles { rows: r.rows - 1, ..r },
-        RowTiles { keys_at_once: r.keys_at_once / 2, ..r },
-        RowTiles { broadcast: !r.broadcast, ..r },
+        RowTiles { keys: more, keys_at_once: t.keys_at_once.saturating_mul(2), ..t },
+        RowTiles { keys: fewer, keys_at_once: at_once(fewer), ..t },
+        RowTiles { keys: more, ..t },
+        RowTiles { keys_at_once: t.keys_at_once.saturating_mul(2), ..t },
+        RowTiles { keys_at_once: t.keys_at_once / 2, ..t },
+        RowTiles { rows: t.rows.saturating_add(1), ..t },
+        RowTiles { rows: t.rows.saturating_sub(1), ..t },
+        RowTiles { broadcast: !t.broadcast, ..t },
+        RowTiles { grouped: !t.grouped, ..t },
+        RowTiles { lanes: t.lanes.saturating_mul(2), ..t },
+        RowTiles { lanes: t.lanes / 2, ..t },
     ]
 }
 

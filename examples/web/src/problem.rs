@@ -7,8 +7,9 @@ use crate::fault::{Fault, Result};
 use crate::fields::{Fields, to_f32s, to_i32, to_i32s};
 use wasm_bindgen::JsValue;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Dropout, Inputs, Kernel, Layout, LengthScale, MaskFormat, NormGains,
-    Normalizer, PlanOptions, Problem, QkNorm, Scale, Shape, SigmoidBias, Sink, Temperature, UserCode, Window,
+    AdaptiveTemperature, Alignment, Broadcast, DType, Dropout, Inputs, Kernel, Layout, LengthScale,
+    MaskFormat, NormGains, Normalizer, PlanOptions, Problem, QkNorm, Scale, Shape, SigmoidBias, Sink,
+    Temperature, UserCode, Window,
 };
 
 /// A problem with inputs of its own.
@@ -46,6 +47,7 @@ struct Tables {
 const OPTIONS: &[&str] = &[
     "scale",
     "temperature",
+    "adaptiveTemperature",
     "qkNorm",
     "lengthScale",
     "causal",
@@ -60,6 +62,7 @@ const OPTIONS: &[&str] = &[
     "softcap",
     "bias",
     "alibi",
+    "topK",
     "normalizer",
     "sink",
     "dropout",
@@ -205,6 +208,19 @@ fn sharpness(options: &Fields, problem: &mut Problem, tables: &mut Tables) -> Re
             }
         };
     }
+    if let Some(value) = options.get("adaptiveTemperature") {
+        let mut adaptive = AdaptiveTemperature::default();
+        if value.as_bool() != Some(true) {
+            let fields = Fields::new(&value, "options.adaptiveTemperature", &["coefficients", "above"])?;
+            if let Some(coefficients) = fields.f32s("coefficients")? {
+                adaptive.coefficients = coefficients
+                    .try_into()
+                    .map_err(|_| fields.fault("coefficients", "a Float32Array of five numbers"))?;
+            }
+            adaptive.above = fields.number("above")?.unwrap_or(adaptive.above);
+        }
+        problem.adaptive_temperature = Some(adaptive);
+    }
     if let Some(value) = options.get("qkNorm") {
         let fields = Fields::new(&value, "options.qkNorm", &["kind", "eps", "qGain", "kGain"])?;
         let eps = fields.number("eps")?;
@@ -341,16 +357,14 @@ fn scores(options: &Fields, problem: &mut Problem, tables: &mut Tables) -> Resul
             _ => return Err(options.fault("alibi", "true or a Float32Array (qHeads) of slopes")),
         };
     }
+    problem.top_k = options.u32("topK")?;
     if let Some(value) = options.get("normalizer") {
-        let fields = Fields::new(&value, "options.normalizer", &["sigmoid"])?;
-        let bias = fields.need("sigmoid", fields.get("sigmoid"), "a number or a text")?;
-        let bias = match (bias.as_f64(), bias.as_string().as_deref()) {
-            (Some(bias), _) => SigmoidBias::Value(bias as f32),
-            (_, Some("minusLogSeqK")) => SigmoidBias::MinusLogSeqK,
-            (_, Some("minusLogVisible")) => SigmoidBias::MinusLogVisible,
-            _ => return Err(fields.fault("sigmoid", "a number, \"minusLogSeqK\" or \"minusLogVisible\"")),
+        problem.normalizer = match value.as_string().as_deref() {
+            Some("softmax") => Normalizer::Softmax,
+            Some("sparsemax") => Normalizer::Sparsemax,
+            Some("entmax15") => Normalizer::Entmax15,
+            _ => sigmoid(&value)?,
         };
-        problem.normalizer = Normalizer::Sigmoid { bias };
     }
     if let Some(value) = options.get("dropout") {
         let fields = Fields::new(&value, "options.dropout", &["rate", "seed", "offset"])?;
@@ -367,6 +381,22 @@ fn scores(options: &Fields, problem: &mut Problem, tables: &mut Tables) -> Resul
         };
     }
     Ok(())
+}
+
+fn sigmoid(value: &JsValue) -> Result<Normalizer> {
+    if value.as_string().is_some() {
+        let rule = "\"softmax\", \"sparsemax\", \"entmax15\" or { sigmoid: bias }";
+        return Err(Fault::value("options.normalizer", "another text", rule));
+    }
+    let fields = Fields::new(value, "options.normalizer", &["sigmoid"])?;
+    let bias = fields.need("sigmoid", fields.get("sigmoid"), "a number or a text")?;
+    let bias = match (bias.as_f64(), bias.as_string().as_deref()) {
+        (Some(bias), _) => SigmoidBias::Value(bias as f32),
+        (_, Some("minusLogSeqK")) => SigmoidBias::MinusLogSeqK,
+        (_, Some("minusLogVisible")) => SigmoidBias::MinusLogVisible,
+        _ => return Err(fields.fault("sigmoid", "a number, \"minusLogSeqK\" or \"minusLogVisible\"")),
+    };
+    Ok(Normalizer::Sigmoid { bias })
 }
 
 fn user_code(options: &Fields, problem: &mut Problem, tables: &mut Tables) -> Result<()> {

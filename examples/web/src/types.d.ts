@@ -35,6 +35,9 @@ export interface Options {
     /** The number that divides the scaled score, finite and above 0: below 1 the softmax is sharper, above 1 flatter. One number,
      *  or one for each query head, (qHeads), or for each row, (batch, qHeads, seqQ). */
     temperature?: number | Float32Array | { perRow: Float32Array };
+    /** A temperature for each row from the entropy of its own weights, a polynomial of degree 4, highest power first (arXiv 2410.01104).
+     *  `true` for the paper's. */
+    adaptiveTemperature?: true | { coefficients?: Float32Array; above?: number };
     /** Divides each row of q and k by its length first: the Euclidean one, or the root of the mean square plus eps. Gains, of
      *  (headDimQk) or (heads, headDimQk), multiply what is left (arXiv 2010.04245, 1910.07467). */
     qkNorm?: { kind: "l2" | "rms"; eps?: number; qGain?: Float32Array; kGain?: Float32Array };
@@ -74,9 +77,11 @@ export interface Options {
     /** A logit in the denominator that belongs to no key, so that a row may attend to nothing: `"zero"` ("softmax off by one"), or
      *  one for each query head, (qHeads). */
     sink?: "zero" | Float32Array;
-    /** What makes weights of a row's scores: a softmax where left out, or a sigmoid of each score plus a bias (arXiv 2409.04431), a
-     *  number, -ln(seqK) or -ln(visible keys). A sigmoid has no lse, no entropy and no sink. */
-    normalizer?: { sigmoid: number | "minusLogSeqK" | "minusLogVisible" };
+    /** Only the k largest scores of a row stay: at least 1. */
+    topK?: number;
+    /** What makes weights of a row's scores: a softmax where left out, sparsemax, 1.5-entmax, or a sigmoid of each score plus a bias (arXiv
+     *  2409.04431), a number, -ln(seqK) or -ln(visible keys). */
+    normalizer?: "softmax" | "sparsemax" | "entmax15" | { sigmoid: number | "minusLogSeqK" | "minusLogVisible" };
     /** Dropout on the weights: a probability from 0, below 1, and the numbers that say which weights stay. */
     dropout?: { rate: number; seed: number; offset?: number };
     /** Memory order of q, k, v and out: (batch, head, seq, dim), or (batch, seq, head, dim). `"bhsd"` where left out. */

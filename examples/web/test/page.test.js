@@ -418,10 +418,10 @@ test("the package by itself: its example, its errors, out of memory, several cal
       { mask: { data: bytes, sizes: [1, 2, 8, 8] } }, { mask: { data: Uint8Array.of(0b10110111), sizes: [1, 1, 1, 8], format: "bits" } },
       { softcap: 2 }, { bias: { data: Float32Array.from({ length: 64 }, (_, n) => (n % 5 ? n / 64 : -Infinity)), sizes: [1, 1, 8, 8], dtype: "f16" } },
       { alibi: true }, { alibi: heads }, { sink: "zero" }, { sink: heads }, { layout: "bshd" }, { dtype: "f16" }, { dtype: { q: "bf16", out: "f16" } },
-      { kernel: "naive" },
+      { kernel: "naive" }, { adaptiveTemperature: true }, { topK: 3 },
       { documents: { q: Int32Array.of(1, 1, 1, 2, 2, 2, 2, 3), k: Int32Array.of(1, 1, 1, 2, 2, 2, 2, 3) } },
       { qkNorm: { kind: "l2" }, scale: 1, temperature: 0.1 }, { qkNorm: { kind: "rms", eps: 1e-5, qGain: Float32Array.of(1, 2, 3, 4), kGain: Float32Array.of(4, 3, 2, 1) } },
-      { normalizer: { sigmoid: "minusLogSeqK" }, stats: false }, { normalizer: { sigmoid: -1 }, stats: false },
+      { normalizer: "sparsemax", stats: false }, { normalizer: "entmax15", stats: false }, { normalizer: { sigmoid: "minusLogSeqK" }, stats: false }, { normalizer: { sigmoid: -1 }, stats: false },
     ];
     out.worst = [];
     for (const { stats = true, ...options } of all) {

@@ -15,6 +15,8 @@ pub(crate) struct Target {
 pub(crate) struct Pending {
     buffer: wgpu::Buffer,
     mapped: oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>,
+    /// Ends when the thread that waits has left the driver.
+    left: oneshot::Receiver<()>,
 }
 
 impl Target {
@@ -35,14 +37,18 @@ impl Target {
             // The receiver is gone when the caller dropped the future; then nobody wants the result.
             let _ = sender.send(result);
         });
-        wait_elsewhere(&context.device, submission)?;
-        Ok(Pending { buffer: self.buffer, mapped })
+        let left = wait_elsewhere(&context.device, submission)?;
+        Ok(Pending { buffer: self.buffer, mapped, left })
     }
 }
 
 impl Pending {
     pub(crate) async fn read(self) -> Result<Vec<u8>> {
-        self.mapped.await.map_err(lost)?.map_err(lost)?;
+        let mapped = self.mapped.await;
+        // The mapping is told of from within the driver. A program that ended now, with a thread in there, could crash while
+        // its driver is unloaded. (An error here says that there is no such thread.)
+        let _ = self.left.await;
+        mapped.map_err(lost)?.map_err(lost)?;
         let bytes = self.buffer.get_mapped_range(..).map_err(lost)?.to_vec();
         // Which unmaps it too.
         self.buffer.destroy();
@@ -53,20 +59,26 @@ impl Pending {
 /// Native devices report finished work only while somebody polls them. An app's frame loop usually does; so that this
 /// future also ends where nobody does, a thread waits for the submission.
 #[cfg(not(target_arch = "wasm32"))]
-fn wait_elsewhere(device: &wgpu::Device, submission: wgpu::SubmissionIndex) -> Result<()> {
+fn wait_elsewhere(device: &wgpu::Device, submission: wgpu::SubmissionIndex) -> Result<oneshot::Receiver<()>> {
     let device = device.clone();
+    let (sender, left) = oneshot::channel();
     std::thread::Builder::new()
         .name("attention readback".to_owned())
         .spawn(move || {
             // A lost device ends the mapping with an error, which is reported there.
             let _ = device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None });
+            drop(device);
+            let _ = sender.send(());
         })
-        .map(drop)
-        .map_err(lost)
+        .map_err(lost)?;
+    Ok(left)
 }
 
 /// Browsers poll by themselves.
 #[cfg(target_arch = "wasm32")]
-fn wait_elsewhere(_device: &wgpu::Device, _submission: wgpu::SubmissionIndex) -> Result<()> {
-    Ok(())
+fn wait_elsewhere(
+    _device: &wgpu::Device,
+    _submission: wgpu::SubmissionIndex,
+) -> Result<oneshot::Receiver<()>> {
+    Ok(oneshot::channel().1)
 }

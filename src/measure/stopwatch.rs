@@ -302,6 +302,8 @@ impl Stopwatch {
             .spawn(move || {
                 let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: None };
                 let end = device.poll(wait).map(|_| Instant::now());
+                // Out of the driver before anybody hears of it: a program that ends may unload it.
+                drop(device);
                 // Nobody wants it any more where the receiver is gone.
                 let _ = sender.send(end);
             })

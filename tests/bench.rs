@@ -38,7 +38,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
         (&["bench", "--shape", "1,3,2,4,4,8"], "multiple"),
         (&["bench", "--shape", "1,1,1,0,4,8"], "nothing to measure"),
         (&["bench", "--preset", "huge"], "sweep"),
-        (&["bench", "--kernel", "magic"], "tiled, naive"),
+        (&["bench", "--kernel", "magic"], "tiled, rows, naive"),
         (&["bench", "--seconds", "0"], "seconds"),
         (&["tune", "--dry-run", "--file", "x"], "--file"),
     ] {
@@ -145,12 +145,12 @@ fn all_outputs_come_from_one_run_and_compare_with_an_earlier_one() {
         "clock ",
         "ceilings ",
         "GFLOP/s",
-        "tiled *",
         "S^x",
         "1x2/1x20x20x8 causal f16",
     ] {
         assert!(out.contains(word), "{word}: {out}");
     }
+    assert!(wgpu_attention::Kernel::ALL.iter().any(|kernel| out.contains(&format!("{kernel} *"))), "{out}");
     let report = json(&std::fs::read_to_string(&j).unwrap());
     let rows = report["rows"].as_array().unwrap();
     // The peer measured f32, which is another problem.

@@ -174,7 +174,7 @@ fn unknown_options_are_usage_errors() {
         assert!(err.starts_with("error: "), "{err}");
     }
     let (_, err, _) = finish(&["check", "--kernel", "magic", "x"]);
-    assert!(err.contains("magic") && err.contains("tiled, naive"), "{err}");
+    assert!(err.contains("magic") && err.contains("tiled, rows, naive"), "{err}");
     let (_, err, code) = finish(&["run", "a.safetensors", "--scale", "wide"]);
     assert!(code == 2 && err.contains("wide") && err.contains("rsqrt"), "{err}");
     let (_, err, code) = finish(&["run", "a.safetensors", "--causal=middle"]);
@@ -769,7 +769,7 @@ fn check_passes_and_fails_by_the_format() {
     }
     let files = folder();
     let (good, missing) = (shipped("causal_top_left_5_12"), two_temperatures(files.path()));
-    let out = succeeds(&["check", &good, &shipped("gqa_bshd_6_2")]);
+    let out = succeeds(&["check", "--kernel", "tiled", &good, &shipped("gqa_bshd_6_2")]);
     assert!(
         out.contains("causal_top_left_5_12") && out.contains("tiled") && out.contains("2 of 2 passed"),
         "{out}"
@@ -810,7 +810,8 @@ fn check_json_has_the_promised_fields() {
     }
     let files = folder();
     let (good, missing) = (shipped("causal_top_left_5_12"), two_temperatures(files.path()));
-    let (out, err, code) = finish(&["check", "--json", &good, &missing, "nowhere.safetensors"]);
+    let (out, err, code) =
+        finish(&["check", "--kernel", "tiled", "--json", &good, &missing, "nowhere.safetensors"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let lines: serde_json::Value = serde_json::from_str(&out).unwrap();
     let lines = lines.as_array().unwrap();
@@ -832,8 +833,10 @@ fn check_json_has_the_promised_fields() {
 /// What needs no adapter asks for none.
 #[test]
 fn check_needs_no_adapter_for_what_it_cannot_run() {
-    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &shipped("backward_softcap")]);
-    assert!(code == 1 && out.contains("gradients"), "{out}");
+    let files = folder();
+    let missing = two_temperatures(files.path());
+    let (out, _, code) = finish(&["check", "--adapter", "no such adapter", &missing]);
+    assert!(code == 1 && out.contains("missing in this version: the gradient of"), "{out}");
 }
 
 #[test]

@@ -80,6 +80,9 @@ fn from_case(path: &Path, args: &Args) -> Result<Loaded> {
         let missing = case.missing().join(", ");
         return Err(Fail::file(path, format_args!("needs what this version cannot do: {missing}")));
     };
+    if work.gradients().is_some() {
+        return Err(Fail::file(path, "has gradients (dout), which `check` computes and `run` does not"));
+    }
     let (alignment, offsets) = work.positions();
     let batches = 0..work.problem().shape.batch as usize;
     let mut tokens: Vec<_> = batches.filter_map(|b| case.tokens(b).map(<[_]>::to_vec)).collect();

@@ -19,9 +19,9 @@ fn alone_and_with_masks() {
     for (sq, sk) in [(3, 2), (40, 100)] {
         for scale in [Scale::RsqrtHeadDim, Scale::Value(0.0), Scale::Value(3.0)] {
             let plain = adaptive([2, 2, 1, sq, sk, 8, 12]).scale(scale);
-            check_all(gpu, &Case::new(plain.clone(), 1).vacuous_above(5e-3));
+            check_all(gpu, &Case::new(plain.clone(), 1).vacuous_above(3e-2));
             let masked = plain.causal(Alignment::BottomRight).with_kv_len();
-            check_all(gpu, &Case::new(masked, 2).vacuous_above(5e-3));
+            check_all(gpu, &Case::new(masked, 2).vacuous_above(3e-2));
         }
     }
 }
@@ -38,7 +38,7 @@ fn with_other_options() {
         .mask(MaskFormat::Bits, Broadcast([2, 1, 21, 50]))
         .dtype(DType::F16)
         .dropout(0.2);
-    check_all(gpu, &Case::new(problem, 4).vacuous_above(1e-2));
+    check_all(gpu, &Case::new(problem, 4).vacuous_above(3e-2));
 }
 
 /// With n equal keys H = ln n, and the weights are 1/n whatever beta is: lse and row maximum show it.
@@ -70,7 +70,7 @@ fn coefficients_of_your_own() {
     for (coefficients, above) in [([0.0, 0.0, 0.0, 0.0, 3.0], 1.0), ([0.0, 0.1, 0.0, 1.0, 1.0], 0.0)] {
         let mut problem = adaptive([1, 2, 1, 20, 40, 8, 8]);
         problem.adaptive_temperature = Some(AdaptiveTemperature { coefficients, above });
-        check_all(gpu, &Case::new(problem, 3).vacuous_above(1e-2));
+        check_all(gpu, &Case::new(problem, 3).vacuous_above(3e-2));
     }
 }
 

@@ -456,7 +456,7 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choic
             tiled(problem, caps, "").map_err(|reason| unavailable(Kernel::Tiled, reason))
         }
         (None, None, None) => {
-            let rows = RowTiles::is_preferred(caps).and_then(|()| RowTiles::choose(problem, caps));
+            let rows = RowTiles::is_preferred(problem, caps).and_then(|()| RowTiles::choose(problem, caps));
             match rows {
                 Ok(rows) => Ok(Choice::rows(rows, rows.reason())),
                 Err(why_not) => Ok(tiled(problem, caps, &format!("; not rows in lanes: {why_not}"))

@@ -185,7 +185,11 @@ impl RowTiles {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn is_preferred(caps: &Caps) -> core::result::Result<(), String> {
+    pub(crate) fn is_preferred(problem: &Problem, caps: &Caps) -> core::result::Result<(), String> {
+        if problem.softcap.is_some() {
+            // Within its bound, but measured less precise than the tiled kernel where scores come near their cap.
+            return Err("under a soft cap the tiled kernel is more precise".to_owned());
+        }
         if caps.class != AdapterClass::Cpu {
             return Err("it was not measured on a GPU".to_owned());
         }

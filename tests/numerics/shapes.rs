@@ -1,6 +1,6 @@
 //! Lengths and head dims around every boundary that the kernels have.
 
-use crate::common::{Case, check, check_all, shape};
+use crate::common::{Case, check, check_all, plan, shape};
 use crate::gpu;
 use wgpu_attention::{Kernel, PlanOptions, Problem, Tiles};
 
@@ -23,7 +23,8 @@ fn lengths_around_the_edges_of_a_tile() {
 fn lengths_around_the_edges_of_the_planners_own_tiles() {
     let gpu = gpu!();
     let large = Problem::new(shape([1, 1, 1, 256, 256, 64, 64]));
-    let tiles = gpu.attention.plan(&large).unwrap().tiles().unwrap();
+    let tiled = plan(gpu, &large, &PlanOptions::kernel(Kernel::Tiled));
+    let tiles = tiled.tiles().unwrap();
     let (rows, keys) = (tiles.rows(), tiles.keys());
     for sq in [rows - 1, rows, rows + 1, 2 * rows + 3] {
         for sk in [1, keys - 1, keys, keys + 1, 3 * keys - 1] {

@@ -227,11 +227,9 @@ test("keys alone are enough", async () => {
   await page.keyboard.press("ArrowLeft");
   assert.equal((await shown(page)).settings.temperature, Number((2 ** -0.05).toPrecision(4)));
   await page.locator("#heat").focus();
-  const before = await page.textContent("#readout");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("End");
-  await page.waitForFunction((text) => document.getElementById("readout").textContent !== text, before);
-  assert.match(await page.textContent("#readout"), /^Query 65, key 85: hidden by the mask\./);
+  await page.waitForFunction(() => document.getElementById("readout").textContent.startsWith("Query 65, key 85: hidden by the mask."));
   await page.keyboard.press("Home");
   await page.waitForFunction(() => document.getElementById("readout").textContent.includes("key 0: weight"));
   // Everything that can be reached has a name.

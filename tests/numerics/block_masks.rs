@@ -1,7 +1,7 @@
 //! Classes of mask tiles: found right, used, and used again.
 
 use crate::common::{
-    Bench, Case, Gpu, assert_right, assert_same_bits, encoder, plan, read_words, run_bench, run_plan, shape,
+    Bench, Case, Gpu, assert_right, assert_same_bits, encoder, plan, read_words, run_plan, shape,
 };
 use crate::gpu;
 use wgpu_attention::{
@@ -386,7 +386,7 @@ fn of_a_mask_function() {
         };
         let mods = reference::Mods { mask: Some(&twin), ..Default::default() };
         let truth = reference::truth_with(&case.problem, &case.inputs(), &mods).unwrap();
-        run_bench(gpu, &plan, &bench);
+        crate::common::run_bench(gpu, &plan, &bench);
         assert_right(gpu, &plan, &case, &truth, &bench.read(gpu, &plan));
         let mask = make(gpu, &plan, &bench);
         run_with(gpu, &plan, &bench, &mask);

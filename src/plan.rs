@@ -456,7 +456,10 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choic
             tiled(problem, caps, "").map_err(|reason| unavailable(Kernel::Tiled, reason))
         }
         (None, None, None) => {
-            let rows = RowTiles::is_preferred(problem, caps).and_then(|()| RowTiles::choose(problem, caps));
+            let rows = match options.tile_mask {
+                Some(TileMask::Classified) => Err("classes of mask tiles were asked for".to_owned()),
+                _ => RowTiles::is_preferred(problem, caps).and_then(|()| RowTiles::choose(problem, caps)),
+            };
             match rows {
                 Ok(rows) => Ok(Choice::rows(rows, rows.reason())),
                 Err(why_not) => Ok(tiled(problem, caps, &format!("; not rows in lanes: {why_not}"))

@@ -280,8 +280,9 @@ fn many_variants_are_made_bound_and_recorded_without_a_complaint() {
             }
         }
     }
-    assert_eq!(variants, 80);
-    assert_eq!(gpu.attention.compiled(), 80);
+    // The row kernel does not take heads of 576.
+    assert_eq!(variants, 112);
+    assert_eq!(gpu.attention.compiled(), variants);
 }
 
 #[test]

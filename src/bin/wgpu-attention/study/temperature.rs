@@ -10,7 +10,7 @@ use crate::plot::{Axis, Line, Plot, number};
 use serde::Serialize;
 use wgpu_attention::reference::{self, Bounded};
 use wgpu_attention::softmax::{self, RowLayout, RowTemperature};
-use wgpu_attention::{Problem, Scale, ScoreStage, Shape, Temperature};
+use wgpu_attention::{Inputs, Problem, Scale, ScoreStage, Shape, Temperature};
 
 /// From hot to cold in equal ratios: 10^(-2 + 4 n / steps).
 fn grid(quick: bool) -> Vec<f32> {
@@ -81,6 +81,8 @@ struct LogitPoint {
     /// In float64, and what f32 may be off.
     truth: f64,
     bound: f64,
+    /// Of `entropy_by_scale`.
+    bound_by_scale: f64,
     /// Of the tokens in `top`.
     probability: Vec<f64>,
 }
@@ -188,15 +190,19 @@ fn logit_curve(lab: &Lab, logits: &Logits, temperatures: &[f32]) -> Result<Logit
     let shape = Shape { seq_q: rows, seq_k: len, ..Shape::self_attention(1, 1, 1, 1) };
     let one_number = Head::new(Problem::new(shape).scale(Scale::Value(1.0)), [&factors, &x, &x]);
     let by_scale = split::run(lab, &one_number)?;
+    // Kernels of attention add in another order than the operation, and have a bound of their own.
+    let attention = reference::truth(&one_number.problem, &Inputs::new(&factors, &x, &x))?.entropy;
+    let truth = truth.into_iter().zip(attention);
 
     let entropies = result.entropy.iter().flatten().zip(&by_scale.rows).zip(truth);
     let rows = temperatures.iter().zip(entropies).zip(result.out.chunks(x.len()));
-    let points = rows.map(|((&temperature, ((&entropy, by_scale), truth)), p)| LogitPoint {
+    let points = rows.map(|((&temperature, ((&entropy, by_scale), (truth, attention))), p)| LogitPoint {
         temperature: temperature.into(),
         entropy: entropy.into(),
         entropy_by_scale: by_scale.entropy,
         truth: truth.value,
         bound: truth.bound,
+        bound_by_scale: attention.bound,
         probability: logits.top.iter().take(TOP).map(|&(n, _)| p[n].into()).collect(),
     });
     Ok(LogitCurve {

@@ -3,24 +3,19 @@
 //
 //   npm install --prefix examples/web/test && npm test --prefix examples/web/test
 //
-// The page must have been built (`cargo xtask web`). CHROMIUM names the browser, SCREENSHOTS a folder for pictures.
+// The page must have been built (`cargo xtask web`). SCREENSHOTS names a folder for pictures.
 
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { chromium } from "playwright-core";
+import { root, withWebgpu, withoutWebgpu } from "./browser.js";
 import { readCase, row } from "./float64.js";
 import { serve } from "./server.js";
 
-const root = join(dirname(fileURLToPath(import.meta.url)), "../../..");
 const site = join(root, "target/web/site");
 const cases = join(root, "tests/cases");
-const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const screenshots = process.env.SCREENSHOTS ?? join(root, "target/web/screenshots");
-const QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"];
-const WEBGPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
 mkdirSync(screenshots, { recursive: true });
 
 let server;
@@ -28,7 +23,7 @@ let browser;
 
 before(async () => {
   server = await serve(site, "/some/folder/");
-  browser = await chromium.launch({ executablePath, args: [...QUIET, ...WEBGPU] });
+  browser = await withWebgpu();
 });
 after(async () => {
   await browser?.close();
@@ -362,6 +357,35 @@ test("a lost GPU is told of, and a new one takes its place", async () => {
   await close();
 });
 
+test("a GPU without memory is told of, and the page goes on when there is some", async () => {
+  const { page, troubles, close } = await open("#explore?temperature=0.5");
+  await shown(page);
+  // The error is the driver's own: each buffer is asked for as large as one may be, and SwiftShader has no memory for that.
+  await page.evaluate(() => {
+    const { createBuffer } = GPUDevice.prototype;
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+      return createBuffer.call(this, { ...descriptor, size: this.limits.maxBufferSize });
+    };
+    globalThis.enoughAgain = () => (GPUDevice.prototype.createBuffer = createBuffer);
+  });
+  await slide(page, "temperature", 1);
+  await page.waitForSelector("#notice:not([hidden])");
+  assert.match(await page.textContent("#notice-title"), /not enough memory/);
+  assert.match(await page.textContent("#notice-text"), /out of device memory/);
+  await page.screenshot({ path: join(screenshots, "memory.png") });
+  // Still none: it is told of again.
+  await page.click("#notice-again");
+  await page.waitForSelector("#notice:not([hidden])");
+  await page.evaluate(() => void globalThis.enoughAgain());
+  await page.click("#notice-again");
+  const now = await shown(page);
+  assert.ok(await page.isHidden("#notice"));
+  assert.equal(now.settings.temperature, 2);
+  agrees(now);
+  assert.deepEqual(troubles, []);
+  await close();
+});
+
 test("leaving while work runs breaks nothing, and coming back goes on", async () => {
   const { page, troubles, close } = await open("#check");
   await page.click("#check-start");
@@ -462,6 +486,13 @@ test("the package by itself: its example, its errors, out of memory, several cal
     const one = { q: new Float32Array(1), k, v: k, shape: { qHeads: 1, seqQ: 1, seqK: large, headDimQk: 1 } };
     out.large = await context.attention(one).then(() => "no error", (e) => e.kind);
     out.after = (await context.attention(plain)).out.length;
+    // Within every limit, but more than the driver has: the 2^30 bytes of out.
+    const wide = await AttentionContext.create();
+    const v = Float32Array.from({ length: 64 }, (_, n) => n);
+    const huge = { q: new Float32Array(2 ** 22), k: Float32Array.of(1), v, shape: { qHeads: 1, seqQ: 2 ** 22, seqK: 1, headDimQk: 1, headDimV: 64 } };
+    out.memory = await wide.attention(huge).then(() => "no error", ({ kind, field }) => `${kind} ${field}`);
+    out.afterMemory = Array.from((await wide.attention({ ...huge, q: Float32Array.of(3), shape: { ...huge.shape, seqQ: 1 } })).out);
+    wide.destroy();
     // Gone: calls say so, and the promise tells.
     const lost = context.lost;
     context.destroy();
@@ -478,6 +509,8 @@ test("the package by itself: its example, its errors, out of memory, several cal
   assert.equal(found.limit, 16384);
   assert.equal(found.large, "LimitExceeded");
   assert.equal(found.after, 64);
+  assert.equal(found.memory, "OutOfMemory out");
+  assert.deepEqual(found.afterMemory, Array.from({ length: 64 }, (_, n) => n));
   assert.equal(found.lost, "destroyed");
   assert.equal(found.gone, "DeviceLost");
   assert.deepEqual(troubles, []);
@@ -485,7 +518,7 @@ test("the package by itself: its example, its errors, out of memory, several cal
 });
 
 test("without WebGPU it says so and what to do", async (t) => {
-  const plain = await chromium.launch({ executablePath, args: [...QUIET, "--disable-gpu", "--disable-features=WebGPU"] });
+  const plain = await withoutWebgpu();
   t.after(() => plain.close());
   const { page, troubles, close } = await open("", {}, plain);
   assert.match(await page.textContent("#notice-title"), /no WebGPU|No GPU/);

@@ -60,8 +60,8 @@ async function open() {
     page.context = context;
     const { name, driver, kind, features, limits } = context.info();
     const facts = await described();
-    $("adapter").textContent = [facts || name || "a GPU that the browser does not name", driver, kind === "Other" ? "" : kind,
-      `${Math.round(limits.maxStorageBufferBindingSize / 2 ** 20)} MiB a binding`,
+    $("adapter").textContent = [facts || name || "a GPU that the browser does not name", driver, kind === "Other" ? "" : kind.replace("Cpu", "processor"),
+      `buffers up to ${Math.round(limits.maxStorageBufferBindingSize / 2 ** 20)} MiB`,
       features.includes("TIMESTAMP_QUERY") ? "timestamps" : ""].filter(Boolean).join(", ");
     context.lost.then(({ message }) => {
       if (page.context === context) lost(message);

@@ -517,6 +517,91 @@ test("the package by itself: its example, its errors, out of memory, several cal
   await close();
 });
 
+test("the package beside attention: gradients, softmax, drawing tokens", async () => {
+  const { page, troubles, close } = await open();
+  const found = await page.evaluate(async () => {
+    const { AttentionContext, reference, referenceGradients, referenceSample, referenceSoftmax } = await import("./package/index.js");
+    const context = await AttentionContext.create();
+    const wave = (length, step) => Float32Array.from({ length }, (_, n) => 2 * Math.sin(n * step));
+    const share = (got, { value, bound }) => Math.max(...got.map((x, n) => (x === value[n] ? 0 : Math.abs(x - value[n]) / bound[n])));
+    const worst = [];
+    // Gradients: all that there are, with grouped heads.
+    const shape = { qHeads: 2, kvHeads: 1, seqQ: 7, headDimQk: 4 };
+    const forward = {
+      q: wave(56, 0.7), k: wave(28, 0.9), v: wave(28, 1.1), shape,
+      options: {
+        causal: "bottomRight", temperature: Float32Array.of(0.5, 2), sink: Float32Array.of(0.1, 1), softcap: 3, layout: { k: "bshd", out: "bshd" },
+        bias: { data: wave(49, 1.3), sizes: [1, 1, 7, 7] }, lse: true,
+      },
+    };
+    const { lse } = await context.attention(forward);
+    const { lse: _, ...options } = forward.options;
+    const back = { ...forward, options, lse, dOut: wave(56, 0.3), dLse: wave(14, 0.4), ofBias: true, ofSinks: true, ofTemperature: true };
+    const [gradients, right] = [await context.gradients(back), referenceGradients(back)];
+    for (const name of Object.keys(right)) worst.push([name, share(gradients[name], right[name])]);
+    // The temperature of head 1 by differences of the float64 reference: what a loss made of out and lse changes by.
+    const loss = (t) => {
+      const truth = reference({ ...forward, options: { ...options, temperature: Float32Array.of(0.5, t) } });
+      const dot = (a, b) => a.reduce((sum, x, n) => sum + x * b[n], 0);
+      return dot(truth.out.value, back.dOut) + dot(truth.lse.value, back.dLse);
+    };
+    const difference = (loss(2 + 2 ** -10) - loss(2 - 2 ** -10)) / 2 ** -9;
+    // Softmax.
+    const x = wave(3 * 50, 0.77);
+    x[3] = -Infinity;
+    for (const kind of ["softmax", "logSoftmax", "sparsemax", "entmax15"]) {
+      const sparse = kind === "sparsemax" || kind === "entmax15";
+      const args = { x, rowLength: 50, kind, temperature: Float32Array.of(0.5, 1, 2), argmax: true, lse: !sparse, entropy: !sparse };
+      const [got, truth] = [await context.softmax(args), referenceSoftmax(args)];
+      for (const name of sparse ? ["out"] : ["out", "lse", "entropy"]) worst.push([`${kind} ${name}`, share(got[name], truth[name])]);
+      worst.push([`${kind} argmax`, got.argmax.every((place, n) => place === truth.argmax[n]) ? 0 : Infinity]);
+    }
+    const plain = await context.softmax({ x: Float32Array.of(1, 2, 3), rowLength: 3 });
+    // Tokens.
+    const logits = wave(4 * 300, 0.61);
+    const draws = [];
+    for (const args of [
+      { greedy: true }, { seeds: Uint32Array.of(1, 2, 3, 4), logProbs: true },
+      { seeds: Uint32Array.of(1, 2, 3, 4), offset: 9, chain: [{ temperature: 0.8 }, { topK: 40 }, { topP: 0.95 }, { minP: 0.05 }], logProbs: true },
+      { seeds: Uint32Array.of(5, 6, 7, 8), chain: [{ typical: 0.9 }, { topNSigma: 2 }, { dynamicTemperature: { low: 0.5, high: 1.5 } }] },
+      { seeds: Uint32Array.of(5, 6, 7, 8), history: new Uint32Array(8).fill(17), chain: [{ penalties: { repetition: 1.3, presence: 0.5 } }] },
+      { greedy: true, bias: { tokens: Uint32Array.of(5, 6, 7, 8), values: new Float32Array(4).fill(100) }, chain: [{ logitBias: true }] },
+      { greedy: true, allowed: new Uint32Array(4 * 10).fill(0).fill(8, 0, 1), chain: [{ allowed: true }] },
+    ]) {
+      const problem = { logits, vocab: 300, ...args };
+      draws.push([await context.sample(problem), referenceSample(problem)]);
+    }
+    const largest = [0, 1, 2, 3].map((row) => {
+      const line = logits.subarray(row * 300, row * 300 + 300);
+      return line.indexOf(Math.max(...line));
+    });
+    const errors = [];
+    for (const call of [
+      () => context.softmax({ x, rowLength: 49 }), () => context.softmax({ x, rowLength: 50, kind: "hardmax" }), () => context.sample({ logits, vocab: 300 }),
+      () => context.sample({ logits, vocab: 300, greedy: true, chain: [{ topK: 3, topP: 1 }] }), () => context.sample({ logits, vocab: 300, greedy: true, chain: [{ topQ: 3 }] }),
+      () => context.gradients({ ...back, options: { ...options, topK: 2 } }), () => context.gradients({ ...forward, lse }),
+    ]) errors.push(await call().then(() => "no error", ({ name, kind, field }) => `${name} ${kind} ${field}`));
+    context.destroy();
+    const list = ({ tokens, logProbs }) => ({ tokens, logProbs: logProbs && Array.from(logProbs) });
+    return {
+      worst, gradient: gradients.dTemperature[1], difference, plain: Array.from(plain.out), draws: draws.map((pair) => pair.map(list)), largest, errors,
+    };
+  });
+  for (const [what, worst] of found.worst) assert.ok(worst <= 1, `${what}: ${worst} times the bound`);
+  // Differences are off by their step's square, f32 by its own; the gradient is of the order of 1.
+  assert.ok(Math.abs(found.gradient - found.difference) <= 1e-4 * Math.max(1, Math.abs(found.difference)), `${found.gradient}, but ${found.difference}`);
+  const total = Math.exp(1) + Math.exp(2) + Math.exp(3);
+  found.plain.forEach((p, n) => assert.ok(Math.abs(p - Math.exp(n + 1) / total) <= 1e-6));
+  for (const [got, twin] of found.draws) assert.deepEqual(got, twin);
+  assert.deepEqual(found.draws[0][0].tokens, found.largest);
+  assert.deepEqual(found.draws[5][0].tokens, [5, 6, 7, 8]);
+  assert.deepEqual(found.draws[6][0].tokens, [3, null, null, null]);
+  assert.deepEqual(found.errors, ["AttentionError Value rowLength", "AttentionError Value kind", "AttentionError Missing seeds", "AttentionError Value chain",
+    "AttentionError Unknown chain.topQ", "AttentionError KernelUnavailable kernel", "AttentionError Missing dOut"]);
+  assert.deepEqual(troubles, []);
+  await close();
+});
+
 test("without WebGPU it says so and what to do", async (t) => {
   const plain = await withoutWebgpu();
   t.after(() => plain.close());

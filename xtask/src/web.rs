@@ -119,6 +119,8 @@ impl Builder {
         let version = manifest_value(&self.root, "version")?;
         write(&manifest, &read(&manifest)?.replace("\"VERSION\"", &format!("\"{version}\"")))?;
         cases(&self.root, site)?;
+        // For the visit without a network.
+        list(&site.join("files.json"), files(site, "")?)?;
         clear(&old)?;
         if page.exists() {
             rename(page, &old)?;
@@ -186,11 +188,30 @@ fn cases(root: &Path, site: &Path) -> Result<(), String> {
         if file.extension().is_some_and(|e| e == "safetensors") {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
             copy(&file, &to.join(&name))?;
-            names.push(format!("\"{name}\""));
+            names.push(name);
         }
     }
+    list(&to.join("list.json"), names)
+}
+
+/// All files of a folder, by their way from it.
+fn files(folder: &Path, prefix: &str) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for file in entries(folder)? {
+        let name = format!("{prefix}{}", file.file_name().unwrap_or_default().to_string_lossy());
+        match file.is_dir() {
+            true => names.extend(files(&file, &format!("{name}/"))?),
+            false => names.push(name),
+        }
+    }
+    Ok(names)
+}
+
+/// Writes names as JSON. They are those of this repository's files, with nothing in them that JSON would have to escape.
+fn list(file: &Path, mut names: Vec<String>) -> Result<(), String> {
     names.sort();
-    write(&to.join("list.json"), &format!("[\n{}\n]\n", names.join(",\n")))
+    let lines: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    write(file, &format!("[\n{}\n]\n", lines.join(",\n")))
 }
 
 /// The first value of this name in the manifest of a folder.

@@ -31,15 +31,15 @@ after(async () => {
 });
 
 /** A new page with whatever goes wrong in it. */
-async function open(fragment = "", options = {}, from = browser) {
-  const context = await from.newContext({ viewport: { width: 1200, height: 900 }, ...options });
+async function open(fragment = "", options = {}, { from = browser, url = server.url } = {}) {
+  const context = await from.newContext({ viewport: { width: 1200, height: 900 }, serviceWorkers: "block", ...options });
   const page = await context.newPage();
   const troubles = [];
   page.on("console", (message) => message.type() === "error" && troubles.push(message.text()));
   page.on("pageerror", (error) => troubles.push(String(error)));
-  const own = (url) => url.startsWith(server.url) || url === "about:blank";
+  const own = (asked) => asked.startsWith(url) || asked === "about:blank";
   page.on("request", (request) => own(request.url()) || troubles.push(`asks for ${request.url()}`));
-  await page.goto(server.url + fragment);
+  await page.goto(url + fragment);
   await page.waitForSelector("html[data-ready]", { timeout: 60_000 });
   return { page, troubles, close: () => context.close() };
 }
@@ -336,6 +336,23 @@ test("the quick benchmark gives a row for each problem, stops when told to, and 
   await close();
 });
 
+test("without a network, once it has been visited", async () => {
+  const mine = await serve(site, "/elsewhere/");
+  const { page, troubles, close } = await open("", { serviceWorkers: "allow" }, mine);
+  await shown(page);
+  await page.evaluate(() => navigator.serviceWorker.ready);
+  await mine.close();
+  await assert.rejects(fetch(mine.url));
+  await page.reload();
+  await page.waitForSelector("html[data-ready]", { timeout: 60_000 });
+  await slide(page, "temperature", 1);
+  agrees(await shown(page));
+  await page.selectOption("#source", "minilm-0");
+  agrees(await shown(page));
+  assert.deepEqual(troubles, []);
+  await close();
+});
+
 test("a lost GPU is told of, and a new one takes its place", async () => {
   const { page, close } = await open("#explore?temperature=0.5");
   await shown(page);
@@ -605,7 +622,7 @@ test("the package beside attention: gradients, softmax, drawing tokens", async (
 test("without WebGPU it says so and what to do", async (t) => {
   const plain = await withoutWebgpu();
   t.after(() => plain.close());
-  const { page, troubles, close } = await open("", {}, plain);
+  const { page, troubles, close } = await open("", {}, { from: plain });
   assert.match(await page.textContent("#notice-title"), /no WebGPU|No GPU/);
   assert.ok(await page.isVisible("#notice-help"));
   assert.match(await page.textContent("#notice-help"), /Firefox/);

@@ -143,6 +143,9 @@ addEventListener("hashchange", read);
 addEventListener("pagehide", () => parts.forEach((part) => part.stop?.()));
 addEventListener("pageshow", (event) => event.persisted && page.explorer.request());
 
+// For a visit without a network. Where a browser allows none, nothing is lost but that.
+navigator.serviceWorker?.register("sw.js").catch((error) => console.warn(error));
+
 $("version").textContent = version();
 /** For the console, and for tests. */
 globalThis.wgpuAttention = page;

@@ -65,8 +65,8 @@ fn nothing_to_compute() {
         for kernel in Kernel::ALL {
             let case = Case::new(with_stats(Problem::new(shape(numbers))), 4);
             let options = PlanOptions::kernel(kernel);
-            let got = attention.run_with(&gpu.queue, &case.problem, &case.inputs(), &options);
-            let got = block_on(got).unwrap();
+            let inputs = case.inputs();
+            let got = block_on(attention.run_with(&gpu.queue, &case.problem, &inputs, &options)).unwrap();
             let nothing = Some(vec![]);
             assert_eq!(
                 got,

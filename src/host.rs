@@ -1,6 +1,7 @@
 //! The one-shot call: host slices in, host vectors out. For scripts, tests and first steps.
 
 use crate::attention::Attention;
+use crate::block_mask::BlockMask;
 use crate::buffers::Buffers;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -10,6 +11,7 @@ use crate::plan::{Plan, PlanOptions, Stat, TableData, tables};
 use crate::prepared::Bound;
 use crate::problem::Problem;
 use crate::readback;
+use crate::score::Broadcast;
 use crate::tensor::Tensor;
 
 /// Host inputs of a problem. Numbers are f32 here; for a tensor stored as f16 or bf16 they are rounded on their way.
@@ -139,25 +141,41 @@ impl<'a> Inputs<'a> {
                 return Err(Error::Length { field: tensor.name(), got, expected });
             }
         }
-        let extent = |tensor| problem.view(tensor).map(|v| v.extent());
-        tables::present(
-            "bias",
-            self.bias.map(<[f32]>::len),
-            problem.bias.is_some().then_some(extent(Tensor::Bias)?),
-            ("Problem::bias", "ask for it with Problem::bias"),
-        )?;
-        let mask_bytes = match problem.bits(Tensor::Mask) {
-            1 => extent(Tensor::Mask)?.div_ceil(8),
-            _ => extent(Tensor::Mask)?,
-        };
-        tables::present(
-            "mask",
-            self.mask.map(<[u8]>::len),
-            problem.mask.is_some().then_some(mask_bytes),
-            ("Problem::mask", "ask for it with Problem::mask"),
-        )?;
+        for (tensor, got, sizes, words) in [
+            (
+                Tensor::Bias,
+                self.bias.map(<[f32]>::len),
+                problem.bias.map(|(_, sizes)| sizes),
+                ("Problem::bias", "ask for it with Problem::bias"),
+            ),
+            (
+                Tensor::Mask,
+                self.mask.map(<[u8]>::len),
+                problem.mask.map(|(_, sizes)| sizes),
+                ("Problem::mask", "ask for it with Problem::mask"),
+            ),
+        ] {
+            let expected = match sizes {
+                Some(sizes) => Some(dense_length(problem, tensor, sizes, got)?),
+                None => None,
+            };
+            tables::present(tensor.name(), got, expected, words)?;
+        }
         tables::check(problem, &self.tables)
     }
+}
+
+/// How many numbers (of a bias) or bytes (of a mask) there have to be. A problem without a pair reads none; what is as long as its own
+/// sizes say is welcome there all the same, so that an app may keep it for when there are pairs.
+fn dense_length(problem: &Problem, tensor: Tensor, sizes: Broadcast, got: Option<usize>) -> Result<u64> {
+    let stored = |elements: u64| if problem.bits(tensor) == 1 { elements.div_ceil(8) } else { elements };
+    let view = problem.view(tensor)?;
+    let own = stored(sizes.0.iter().fold(1, |n, &size| n.saturating_mul(size.into())));
+    Ok(if view.elements() == 0 && got.is_some_and(|got| got as u64 == own) {
+        own
+    } else {
+        stored(view.extent())
+    })
 }
 
 /// Host results of a problem.
@@ -225,7 +243,18 @@ impl Attention {
     /// # Errors
     /// As [`Attention::run`].
     pub async fn run_plan(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
-        let submitted = self.submit(queue, plan, inputs).await?;
+        let submitted = self.submit(queue, plan, inputs, false).await?;
+        submitted.read().await
+    }
+
+    /// [`Attention::run_plan`] with classes of mask tiles that were found before.
+    pub(crate) async fn run_plan_block_mask(
+        &self,
+        queue: &wgpu::Queue,
+        plan: &Plan,
+        inputs: &Inputs<'_>,
+    ) -> Result<Outputs> {
+        let submitted = self.submit(queue, plan, inputs, true).await?;
         submitted.read().await
     }
 
@@ -258,12 +287,18 @@ impl Attention {
         pollster::block_on(self.run_with(queue, problem, inputs, options))
     }
 
-    async fn submit(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Submitted> {
+    async fn submit(
+        &self,
+        queue: &wgpu::Queue,
+        plan: &Plan,
+        inputs: &Inputs<'_>,
+        block_mask: bool,
+    ) -> Result<Submitted> {
         inputs.check(plan.problem())?;
         if plan.slices().is_empty() {
             return Ok(Submitted { plan: plan.clone(), readback: None });
         }
-        let host = self.bind_host(plan, inputs).await?;
+        let host = self.bind_host_with(plan, inputs, block_mask).await?;
         let parts: Vec<_> = [(&host.out, plan.tensor_bytes(Tensor::Out))]
             .into_iter()
             .chain(host.stats.as_ref().map(|stats| (stats, plan.stats_bytes())))
@@ -274,6 +309,9 @@ impl Attention {
         let mut encoder = self
             .device()
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention") });
+        if let Some(block_mask) = &host.block_mask {
+            block_mask.encode(&mut encoder);
+        }
         host.bound.encode(&mut encoder);
         let mut at = 0;
         for (buffer, bytes) in &parts {
@@ -286,6 +324,10 @@ impl Attention {
 
     /// Uploads host inputs, makes the outputs and binds them all. The inputs were checked.
     pub(crate) async fn bind_host(&self, plan: &Plan, inputs: &Inputs<'_>) -> Result<HostBound> {
+        self.bind_host_with(plan, inputs, false).await
+    }
+
+    async fn bind_host_with(&self, plan: &Plan, inputs: &Inputs<'_>, block_mask: bool) -> Result<HostBound> {
         let problem = plan.problem();
         let prepared = self.prepare(plan).await?;
         let storage = wgpu::BufferUsages::STORAGE;
@@ -319,9 +361,11 @@ impl Attention {
         buffers.mask = mask.as_deref().map(Into::into);
         buffers.stats = stats.as_deref().map(Into::into);
         buffers.tables = tables.as_deref().map(Into::into);
+        let block_mask = if block_mask { Some(prepared.block_mask(&buffers).await?) } else { None };
+        buffers.block_mask = block_mask.as_ref();
         let bound = prepared.bind(&buffers)?;
         let read = [Some(q), Some(k), Some(v), bias, mask, tables].into_iter().flatten().collect();
-        Ok(HostBound { bound, out, stats, _read: read })
+        Ok(HostBound { bound, block_mask, out, stats, _read: read })
     }
 
     async fn upload<T: bytemuck::NoUninit>(
@@ -342,6 +386,7 @@ impl Attention {
 /// A bound plan with buffers of its own. They are given back with it, so let it go only after its commands were submitted.
 pub(crate) struct HostBound {
     pub(crate) bound: Bound,
+    block_mask: Option<BlockMask>,
     out: Temporary,
     stats: Option<Temporary>,
     _read: Vec<Temporary>,

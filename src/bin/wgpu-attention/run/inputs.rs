@@ -1,12 +1,12 @@
 //! From files to a problem with its inputs.
 
-use super::{Args, flags::LayoutArg};
+use super::Args;
 use crate::arrays::{self, Array, Kind, Tensors};
 use crate::fail::{Fail, Result};
 use crate::work::Work;
 use std::path::Path;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Alignment, Broadcast, Layout, Problem, Shape};
+use wgpu_attention::{Alignment, Broadcast, Layout, OwnedInputs, Problem, Shape};
 
 /// What the files hold.
 pub(super) struct Loaded {
@@ -21,11 +21,21 @@ pub(super) struct Loaded {
 }
 
 pub(super) fn load(args: &Args) -> Result<Loaded> {
-    let [q_name, k_name, v_name] = args.names.as_slice() else {
-        return Err(Fail::usage(format!(
-            "--names has {} names, but expected are 3: Q,K,V",
-            args.names.len()
-        )));
+    let names = match args.names.as_deref() {
+        None => ["q", "k", "v"],
+        Some([q, k, v]) => [q, k, v].map(String::as_str),
+        Some(names) => {
+            return Err(Fail::usage(format!("--names has {} names, but expected are 3: Q,K,V", names.len())));
+        }
+    };
+    if let Some(word) = args.files.iter().find(|path| Kind::of(path).is_err() && !path.exists()) {
+        return Err(Fail::file(
+            word,
+            "is no .npy or .safetensors file (a value of a flag that may go without follows after =, as in --causal=top-left)",
+        ));
+    }
+    let unused = |what| {
+        Err(Fail::usage(format!("--names names the tensors of a .safetensors file, but given is {what}")))
     };
     let arrays = match args.files.as_slice() {
         [one] => {
@@ -38,11 +48,18 @@ pub(super) fn load(args: &Args) -> Result<Loaded> {
             let bytes = arrays::read_bytes(one)?;
             let tensors = Tensors::read(one, &bytes)?;
             if tensors.is_case() {
+                if args.names.is_some() {
+                    return unused("a case file");
+                }
                 return from_case(one, args);
             }
-            [tensors.get(one, q_name)?, tensors.get(one, k_name)?, tensors.get(one, v_name)?]
+            let [q, k, v] = names.map(|name| tensors.get(one, name));
+            [q?, k?, v?]
         }
         [q, k, v] => {
+            if args.names.is_some() {
+                return unused("three .npy files");
+            }
             for path in [q, k, v] {
                 if Kind::of(path)? != Kind::Npy {
                     return Err(Fail::file(
@@ -89,7 +106,7 @@ fn from_case(path: &Path, args: &Args) -> Result<Loaded> {
     // One list for all comes back once for each batch.
     tokens.dedup();
     Ok(Loaded {
-        work: Work::of(work.problem(), &work.inputs()),
+        work: Work { problem: work.problem().clone(), own: work.owned_inputs().clone() },
         axes: 4,
         name: case.name().to_owned(),
         positions: (alignment, offsets.map(<[_]>::to_vec)),
@@ -98,10 +115,12 @@ fn from_case(path: &Path, args: &Args) -> Result<Loaded> {
 }
 
 fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
-    let bshd = matches!(args.layout, Some(LayoutArg::Bshd));
+    let layouts = args.layout.unwrap_or_default();
+    let bshd = layouts.map(|layout| layout == Layout::Bshd);
     let axes = q.shape.len();
-    let order = if bshd { "(batch, seq, heads, head_dim)" } else { "(batch, heads, seq, head_dim)" };
-    for (name, array) in [("q", &q), ("k", &k), ("v", &v)] {
+    let order = |bshd| if bshd { "(batch, seq, heads, head_dim)" } else { "(batch, heads, seq, head_dim)" };
+    for (name, array, bshd) in [("q", &q, bshd[0]), ("k", &k, bshd[1]), ("v", &v, bshd[2])] {
+        let order = order(bshd);
         let enough = if bshd { 3 } else { 2 };
         if !(enough..=4).contains(&array.shape.len()) {
             return Err(Fail::usage(format!(
@@ -113,15 +132,15 @@ fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
             return Err(Fail::usage(format!("{name} has {} axes, but q has {axes}", array.shape.len())));
         }
     }
-    let sizes = |name: &str, array: &Array| -> Result<[u32; 4]> {
+    let sizes = |name: &str, array: &Array, bshd: bool| -> Result<[u32; 4]> {
         let [b, x, y, d] = last_axes(&array.shape).ok_or_else(|| {
             Fail::usage(format!("{name} has shape {:?}, beyond 2^32 in an axis", array.shape))
         })?;
         Ok(if bshd { [b, y, x, d] } else { [b, x, y, d] })
     };
-    let [q_batch, q_heads, q_rows, head_dim_qk] = sizes("q", &q)?;
-    let [k_batch, kv_heads, k_rows, k_dim] = sizes("k", &k)?;
-    let [v_batch, v_heads, v_seq, head_dim_v] = sizes("v", &v)?;
+    let [q_batch, q_heads, q_rows, head_dim_qk] = sizes("q", &q, bshd[0])?;
+    let [k_batch, kv_heads, k_rows, k_dim] = sizes("k", &k, bshd[1])?;
+    let [v_batch, v_heads, v_seq, head_dim_v] = sizes("v", &v, bshd[2])?;
     let (batch, seq_q) = unpacked("q", q_batch, q_rows, args.cu_seqlens_q.as_deref())?;
     let (k_of, seq_k) = unpacked("k", k_batch, k_rows, args.cu_seqlens_k.as_deref())?;
     let shapes = format!("q {:?}, k {:?}, v {:?}", q.shape, k.shape, v.shape);
@@ -134,18 +153,20 @@ fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
     ] {
         if got != expected {
             return Err(Fail::usage(format!(
-                "shapes do not fit: {name}: {got}, but expected is {rule}: {expected}; found as {order}: {shapes}"
+                "shapes do not fit: {name}: {got}, but expected is {rule}: {expected}; found as {}: {shapes}",
+                if bshd[..3] == [bshd[0]; 3] { order(bshd[0]) } else { "--layout says" }
             )));
         }
     }
     let shape = Shape { batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v };
-    let layout = if bshd { Layout::Bshd } else { Layout::Bhsd };
-    let mut problem = Problem::new(shape).layout(layout);
+    let [q_layout, k_layout, v_layout, out_layout] = layouts;
+    let mut problem = Problem::new(shape).layouts(q_layout, k_layout, v_layout, out_layout);
     (problem.dtypes[0], problem.dtypes[1], problem.dtypes[2]) = (q.dtype, k.dtype, v.dtype);
     problem.packed_q = args.cu_seqlens_q.as_ref().map(|_| q_rows);
     problem.packed_k = args.cu_seqlens_k.as_ref().map(|_| k_rows);
-    let mut work = Work::new(problem, [q.numbers, k.numbers, v.numbers]);
-    (work.cu_seqlens_q, work.cu_seqlens_k) = (args.cu_seqlens_q.clone(), args.cu_seqlens_k.clone());
+    let mut own = OwnedInputs::new([q.numbers, k.numbers, v.numbers]);
+    (own.cu_seqlens_q, own.cu_seqlens_k) = (args.cu_seqlens_q.clone(), args.cu_seqlens_k.clone());
+    let work = Work { problem, own };
     let positions = (Alignment::default(), None);
     Ok(Loaded { work, axes, name: "saved".to_owned(), positions, tokens: Vec::new() })
 }

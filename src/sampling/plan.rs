@@ -3,9 +3,10 @@
 use super::chain::Chain;
 use super::problem::{Finish, Problem, Seed};
 use super::shader::{Params, Pass, Variant};
+use crate::buffers::BufferRef;
 use crate::caps::Caps;
-use crate::error::{Error, Result};
-use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use crate::error::{Error, Result, within};
+use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use core::fmt;
 
 /// The caller's buffers.
@@ -63,7 +64,8 @@ impl Plan {
         // Two sizes, so that few variants are compiled.
         let useful = if problem.vocab > SHORT { 256 } else { 64 };
         let threads = (1 << caps.threads().max(1).ilog2()).min(useful);
-        let mut plan = Plan { problem: problem.clone(), threads, slices: 0, program: Program::new(caps) };
+        let program = Program::new("sampling".to_owned(), threads, caps);
+        let mut plan = Plan { problem: problem.clone(), threads, slices: 0, program };
         plan.check_limits(caps)?;
         plan.cut(caps)?;
         Ok(plan)
@@ -82,20 +84,14 @@ impl Plan {
     }
 
     fn check_limits(&self, caps: &Caps) -> Result<()> {
-        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
-            if needed <= available {
-                return Ok(());
-            }
-            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
-        };
-        limited(
+        within(
             "a workgroup",
             "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
             1,
             caps.threads().into(),
             "ask for a device that can run compute shaders",
         )?;
-        limited(
+        within(
             "a workgroup",
             "max_compute_workgroup_storage_size",
             // Seven 64-bit sums for each thread, and a number.
@@ -106,7 +102,7 @@ impl Plan {
         let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
         for role in Caller::ALL {
             if role != Caller::Logits {
-                limited(
+                within(
                     role.field(),
                     "max_storage_buffer_binding_size",
                     self.bytes(role),
@@ -115,7 +111,7 @@ impl Plan {
                 )?;
             }
         }
-        limited(
+        within(
             "a thread that goes through its part of the vocabulary",
             "max_loop_iterations",
             self.iterations(),
@@ -258,15 +254,26 @@ impl Plan {
         self.bytes(Caller::Out)
     }
 
+    /// Whether the problem has a buffer.
+    pub(super) fn has(&self, role: Caller) -> bool {
+        let p = &self.problem;
+        match role {
+            Caller::History => p.history > 0,
+            Caller::Bias => p.bias > 0,
+            Caller::Allowed => p.chain.has("allowed"),
+            Caller::Logits | Caller::Settings | Caller::Out => true,
+        }
+    }
+
     /// Bytes of a caller's buffer; 0 where the plan does not have it.
-    pub(super) fn bytes(&self, role: Caller) -> u64 {
+    fn bytes(&self, role: Caller) -> u64 {
         let p = &self.problem;
         let words = match role {
             Caller::Logits => return p.extent(p.rows) * 4,
             Caller::Settings => self.settings_words(),
             Caller::History => p.history,
             Caller::Bias => 2 * p.bias,
-            Caller::Allowed if p.chain.has("allowed") => p.allowed_words(),
+            Caller::Allowed if self.has(role) => p.allowed_words(),
             Caller::Allowed => 0,
             Caller::Out => 1 + u32::from(p.log_probs),
         };
@@ -310,13 +317,37 @@ impl Plan {
     pub fn shader_sources(&self) -> Vec<String> {
         self.program.shaders().into_iter().map(Shader::source).collect()
     }
+}
 
-    pub(super) fn program(&self) -> &Program<Variant> {
+impl Planned for Plan {
+    type Problem = Problem;
+    type Shader = Variant;
+    type Buffers<'a> = super::Buffers<'a>;
+
+    fn of(problem: &Problem, caps: &Caps) -> Result<Self> {
+        Self::new(problem, caps)
+    }
+
+    fn program(&self) -> &Program<Variant> {
         &self.program
     }
 
-    pub(super) fn threads(&self) -> u32 {
-        self.threads
+    fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |role: Caller| {
+            let (why, hint) = ("the chain has a step that reads it", "the chain has no step that reads it");
+            Wanted {
+                field: role.field(),
+                bytes: self.has(role).then(|| self.bytes(role)),
+                written: role == Caller::Out,
+                why,
+                hint,
+            }
+        };
+        Caller::ALL.map(wanted).into()
+    }
+
+    fn given<'b, 'a: 'b>(buffers: &'b super::Buffers<'a>) -> &'b [Option<BufferRef<'a>>] {
+        &buffers.roles
     }
 }
 

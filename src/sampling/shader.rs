@@ -12,7 +12,7 @@ use core::fmt::Write;
 /// Field by field as in `shaders/sampling/params.wgsl`; see there for what each means.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
-pub(crate) struct Params {
+pub struct Params {
     pub vocab: u32,
     pub rows: u32,
     pub first_row: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Params {
 
 /// What a dispatch does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pass {
+pub enum Pass {
     Begin,
     Penalties,
     LogitBias,
@@ -62,7 +62,7 @@ impl From<&Step> for Pass {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
+pub struct Variant {
     pub pass: Pass,
     pub threads: u32,
 }
@@ -182,25 +182,15 @@ impl Shader for Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::layout;
 
     /// The layout that is written twice, in Rust and in WGSL, is one.
     #[test]
     fn params_are_the_same_on_both_sides() {
         let source = Variant { pass: Pass::Begin, threads: 64 }.source();
-        let module = naga::front::wgsl::parse_str(&source).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, span } = &found.inner else {
-            panic!("Params is not a struct");
-        };
-        let shader: Vec<(&str, usize)> =
-            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
-        macro_rules! fields {
-            ($($name:ident)*) => { [$((stringify!($name), std::mem::offset_of!(Params, $name))),*] };
-        }
-        let rust = fields!(
-            vocab rows first_row groups_x logits stride settings step history bias total_rows bits
+        assert_eq!(
+            layout::of_text(&source),
+            layout::of_type!(Params: vocab rows first_row groups_x logits stride settings step history bias total_rows bits)
         );
-        assert_eq!(shader, rust);
-        assert_eq!(*span as usize, size_of::<Params>());
     }
 }

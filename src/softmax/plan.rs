@@ -2,9 +2,10 @@
 
 use super::problem::{Problem, RowLayout, RowTemperature};
 use super::shader::{Params, Pass, Rows, Variant};
+use crate::buffers::BufferRef;
 use crate::caps::{AdapterClass, Caps};
-use crate::error::{Error, Result};
-use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use crate::error::{Error, Result, within};
+use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use core::fmt;
 use core::ops::Range;
 
@@ -84,7 +85,7 @@ impl Plan {
     /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and cutting it up does not help: a
     /// single row has to fit one binding.
     pub fn new(problem: &Problem, caps: &Caps) -> Result<Plan> {
-        Self::of(problem, None, caps)
+        Self::make(problem, None, caps)
     }
 
     /// Plans the gradient of a problem: dx and, if asked for, that of each row's temperature. Reads the result of the forward call and
@@ -104,10 +105,10 @@ impl Plan {
             ..problem.clone()
         };
         problem.check()?;
-        Self::of(&gradient, Some(temperature), caps)
+        Self::make(&gradient, Some(temperature), caps)
     }
 
-    fn of(problem: &Problem, backward: Option<bool>, caps: &Caps) -> Result<Plan> {
+    fn make(problem: &Problem, backward: Option<bool>, caps: &Caps) -> Result<Plan> {
         problem.check()?;
         let most = 1 << caps.threads().max(1).ilog2();
         let wanted = if caps.class == AdapterClass::Cpu { 64 } else { 256 };
@@ -125,6 +126,8 @@ impl Plan {
         } else {
             format!("a row fits a workgroup: {lanes} threads for each, {} rows at a time", threads / lanes)
         };
+        let direction = if backward.is_some() { " backward" } else { "" };
+        let label = format!("{}{direction} {}", problem.kind.name(), problem.len);
         let mut plan = Plan {
             problem: problem.clone(),
             backward,
@@ -133,7 +136,7 @@ impl Plan {
             chunks,
             slices: 0,
             reason,
-            program: Program::new(caps),
+            program: Program::new(label, threads, caps),
         };
         plan.check_limits(caps)?;
         plan.cut(caps, chunk)?;
@@ -171,28 +174,22 @@ impl Plan {
 
     /// What does not depend on how the problem is cut into slices.
     fn check_limits(&self, caps: &Caps) -> Result<()> {
-        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
-            if needed <= available {
-                return Ok(());
-            }
-            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
-        };
         // x, out, temperature, stats, partials and dy.
-        limited(
+        within(
             "the bindings of this problem",
             "max_storage_buffers_per_shader_stage",
             6,
             caps.max_storage_buffers_per_shader_stage.into(),
             "ask for a device with WebGPU's default limits",
         )?;
-        limited(
+        within(
             "a workgroup",
             "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
             1,
             caps.threads().into(),
             "ask for a device that can run compute shaders",
         )?;
-        limited(
+        within(
             "a workgroup",
             "max_compute_workgroup_storage_size",
             // States and sums of all threads.
@@ -201,15 +198,15 @@ impl Plan {
             "ask for a device with WebGPU's default limits",
         )?;
         let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        let bytes = self.bytes(Caller::Stats).max(self.bytes(Caller::Temperature));
-        limited(
+        let bytes = self.stats_bytes().max(self.problem.row_count() * 4);
+        within(
             "statistics or temperatures of all rows",
             "max_storage_buffer_binding_size",
             bytes,
             binding,
             "call once for a part of the rows",
         )?;
-        limited(
+        within(
             "a thread that goes through its part of a row",
             "max_loop_iterations",
             self.iterations(),
@@ -231,7 +228,7 @@ impl Plan {
     /// Halves the box of rows until one fits, and makes the dispatches of all boxes.
     fn cut(&mut self, caps: &Caps, chunk: u32) -> Result<()> {
         let all = self.problem.rows;
-        if self.is_empty() {
+        if self.problem.row_count() == 0 {
             return Ok(());
         }
         let mut size = all;
@@ -380,7 +377,7 @@ impl Plan {
                     Role::Caller(n) if n == Caller::X as usize || n == Caller::DOut as usize => x_part,
                     Role::Caller(n) if n == Caller::Out as usize => out_part,
                     Role::Caller(n) if n == Caller::Temperature as usize => whole(total * 4),
-                    Role::Caller(_) => whole(self.bytes(Caller::Stats)),
+                    Role::Caller(_) => whole(self.stats_bytes()),
                 })
                 .collect();
             let params = Params { groups_x: workgroups[0], ..params };
@@ -431,8 +428,13 @@ impl Plan {
 
     /// Bytes of the stats buffer; 0 where nothing is asked for.
     pub fn stats_bytes(&self) -> u64 {
+        self.numbers_of_stats() * self.problem.row_count() * 4
+    }
+
+    /// Statistics of each row.
+    fn numbers_of_stats(&self) -> u64 {
         let on = [self.problem.lse, self.problem.entropy, self.problem.argmax, self.backward == Some(true)];
-        on.iter().filter(|&&on| on).count() as u64 * self.problem.row_count() * 4
+        on.iter().filter(|&&on| on).count() as u64
     }
 
     /// Where a statistic is in the stats buffer, in bytes: one number for each row. `None` where it was not asked for.
@@ -454,42 +456,21 @@ impl Plan {
         self.program.shaders().into_iter().map(Shader::source).collect()
     }
 
-    pub(super) fn program(&self) -> &Program<Variant> {
-        &self.program
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.threads
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.problem.row_count() == 0
-    }
-
-    pub(super) fn label(&self) -> String {
-        let direction = if self.backward.is_some() { " backward" } else { "" };
-        format!("{}{direction} {}", self.problem.kind.name(), self.problem.len)
-    }
-
-    /// Bytes of a caller's buffer; 0 where the plan does not have it.
-    pub(super) fn bytes(&self, role: Caller) -> u64 {
-        let on = match role {
-            Caller::X => !self.problem.in_place,
-            Caller::DOut => self.backward.is_some(),
-            Caller::Temperature => self.problem.temperature == RowTemperature::PerRow,
-            Caller::Out | Caller::Stats => true,
+    /// Bytes of a caller's buffer; `None` where the plan does not have it.
+    fn bytes(&self, role: Caller) -> Option<u64> {
+        let p = &self.problem;
+        let (on, bytes) = match role {
+            Caller::X => (!p.in_place, self.x_bytes()),
+            Caller::Out => (true, self.out_bytes()),
+            Caller::Temperature => (p.temperature == RowTemperature::PerRow, p.row_count() * 4),
+            Caller::Stats => (self.numbers_of_stats() > 0, self.stats_bytes()),
+            Caller::DOut => (self.backward.is_some(), self.x_bytes()),
         };
-        match role {
-            _ if !on => 0,
-            Caller::X | Caller::DOut => self.x_bytes(),
-            Caller::Out => self.out_bytes(),
-            Caller::Temperature => self.problem.row_count() * 4,
-            Caller::Stats => self.stats_bytes(),
-        }
+        on.then_some(bytes)
     }
 
     /// A buffer's name in errors, and whether it is written.
-    pub(super) fn field(&self, role: Caller) -> (&'static str, bool) {
+    fn field(&self, role: Caller) -> (&'static str, bool) {
         match (role, self.backward.is_some()) {
             (Caller::X, false) => ("x", false),
             (Caller::X, true) => ("out", false),
@@ -502,11 +483,37 @@ impl Plan {
     }
 }
 
+impl Planned for Plan {
+    type Problem = Problem;
+    type Shader = Variant;
+    type Buffers<'a> = super::Buffers<'a>;
+
+    fn of(problem: &Problem, caps: &Caps) -> Result<Self> {
+        Self::new(problem, caps)
+    }
+
+    fn program(&self) -> &Program<Variant> {
+        &self.program
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |role: Caller| {
+            let (field, written) = self.field(role);
+            Wanted { field, bytes: self.bytes(role), written, why: role.why(), hint: role.hint() }
+        };
+        Caller::ALL.map(wanted).into()
+    }
+
+    fn given<'b, 'a: 'b>(buffers: &'b super::Buffers<'a>) -> &'b [Option<BufferRef<'a>>] {
+        &buffers.roles
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups =
             self.program.dispatches.iter().map(|d| u64::from(d.workgroups[0]) * u64::from(d.workgroups[1]));
-        writeln!(f, "kernel      {}", self.label())?;
+        writeln!(f, "kernel      {}", self.program.label)?;
         writeln!(f, "because     {}", self.reason)?;
         writeln!(
             f,

@@ -12,7 +12,7 @@ use core::fmt::Write;
 /// Twin of `Rows` in `shaders/softmax_op/params.wgsl`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
-pub(crate) struct Rows {
+pub struct Rows {
     pub base: u32,
     pub outer: u32,
     pub inner: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Rows {
 /// Field by field as in `shaders/softmax_op/params.wgsl`; see there for what each means.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
-pub(crate) struct Params {
+pub struct Params {
     pub x: Rows,
     pub out: Rows,
     pub dy: Rows,
@@ -42,7 +42,7 @@ pub(crate) struct Params {
 
 /// The entry points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pass {
+pub enum Pass {
     /// Short rows, all in one.
     Rows,
     /// States of chunks, forward; sums of chunks, backward.
@@ -60,7 +60,7 @@ pub(crate) enum Pass {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
+pub struct Variant {
     pub pass: Pass,
     pub kind: Kind,
     /// Backward, and whether the temperature's gradient is asked for.
@@ -236,24 +236,16 @@ impl Shader for Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::layout;
     use crate::softmax::{Plan, Problem};
 
     /// The layout that is written twice, in Rust and in WGSL, is one.
     #[test]
     fn params_are_the_same_on_both_sides() {
         let plan = Plan::new(&Problem::new(1, 1), &crate::Caps::webgpu_default()).unwrap();
-        let module = naga::front::wgsl::parse_str(&plan.shader_sources()[0]).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, span } = &found.inner else {
-            panic!("Params is not a struct");
-        };
-        let shader: Vec<(&str, usize)> =
-            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
-        macro_rules! fields {
-            ($($name:ident)*) => { [$((stringify!($name), std::mem::offset_of!(Params, $name))),*] };
-        }
-        let rust = fields!(x out dy inner len rows first_row groups_x chunks chunk inverse_tau lse entropy argmax pad);
-        assert_eq!(shader, rust);
-        assert_eq!(*span as usize, size_of::<Params>());
+        assert_eq!(
+            layout::of_text(&plan.shader_sources()[0]),
+            layout::of_type!(Params: x out dy inner len rows first_row groups_x chunks chunk inverse_tau lse entropy argmax pad)
+        );
     }
 }

@@ -26,7 +26,7 @@ const files = readdirSync(folder).filter((name) => name.endsWith(".wgsl")).sort(
 for (const name of files) {
   let code = readFileSync(join(folder, name), "utf8");
   let on = device;
-  if (code.includes("subgroupBroadcast(")) {
+  if (/\bsubgroup[A-Z]\w*\(/.test(code)) {
     if (!subgroups) {
       console.error(`${name}: this adapter has no subgroups`);
       errors += 1;

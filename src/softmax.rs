@@ -36,11 +36,13 @@
 //! # fn main() {}
 //! ```
 
+mod access;
 mod host;
 mod plan;
 mod problem;
 mod reference;
 mod shader;
+mod share;
 
 pub use host::{Gradients, Inputs, Outputs};
 pub use plan::{Plan, Stat};

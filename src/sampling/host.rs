@@ -115,7 +115,7 @@ impl Sampler {
         let prepared = self.prepare(plan).await?;
         let pairs: Vec<[u32; 2]> =
             inputs.bias.unwrap_or_default().iter().map(|&(token, bias)| [token, bias.to_bits()]).collect();
-        let logits = self.upload("logits", inputs.logits).await?;
+        let logits = self.upload("logits", &problem.dtype.encode(inputs.logits)).await?;
         let settings = self.upload("settings", &words).await?;
         let history = self.upload("history", inputs.history.unwrap_or_default()).await?;
         let bias = self.upload("bias", &pairs).await?;

@@ -1,10 +1,11 @@
 //! Problem -> plan, in pure Rust: a dispatch for each step, slices, and where the settings go.
 
-use super::chain::Chain;
+use super::chain::{Chain, Step};
 use super::problem::{Finish, Problem, Seed};
-use super::shader::{Params, Pass, Variant};
+use super::shader::{COUNTS, Params, Pass, Variant};
 use crate::buffers::BufferRef;
-use crate::caps::Caps;
+use crate::caps::{AdapterClass, Caps};
+use crate::dtype::DType;
 use crate::error::{Error, Result, within};
 use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use core::fmt;
@@ -40,8 +41,10 @@ impl Caller {
 
 /// Words of a row's settings before those of its steps: seed, seed, offset, and one that is not in use.
 const HEAD: u32 = 4;
-/// A vocabulary up to this has a small workgroup.
+/// A vocabulary up to this has a small workgroup, and no list.
 const SHORT: u32 = 1024;
+/// Logits of a thread, where many workgroups share a row.
+const PER_THREAD: u32 = 16;
 /// Words of a step's settings.
 const WORDS: u32 = 4;
 
@@ -50,6 +53,7 @@ const WORDS: u32 = 4;
 pub struct Plan {
     problem: Problem,
     threads: u32,
+    groups: u32,
     slices: usize,
     program: Program<Variant>,
 }
@@ -62,21 +66,50 @@ impl Plan {
     pub fn new(problem: &Problem, caps: &Caps) -> Result<Plan> {
         problem.check()?;
         // Two sizes, so that few variants are compiled.
-        let useful = if problem.vocab > SHORT { 256 } else { 64 };
+        let cpu = caps.class == AdapterClass::Cpu;
+        let useful = if problem.vocab > SHORT && !cpu { 256 } else { 64 };
         let threads = (1 << caps.threads().max(1).ilog2()).min(useful);
         let program = Program::new("sampling".to_owned(), threads, caps);
-        let mut plan = Plan { problem: problem.clone(), threads, slices: 0, program };
+        // Workgroups that share a row: enough to keep a device busy with one sequence.
+        let groups = problem.vocab.div_ceil(threads * PER_THREAD).min(if cpu { 8 } else { 64 });
+        let mut plan = Plan { problem: problem.clone(), threads, groups, slices: 0, program };
         plan.check_limits(caps)?;
         plan.cut(caps)?;
         Ok(plan)
     }
 
-    /// What is dispatched for a slice, with the place of its settings.
-    fn passes(&self) -> Vec<(Pass, u32)> {
+    /// What is dispatched for a slice, with the place of its settings, and whether it goes through listed tokens.
+    fn passes(&self) -> Vec<(Pass, u32, bool)> {
         let p = &self.problem;
-        let finish = Pass::Finish { gumbel: p.finish == Finish::Gumbel, log_probs: p.log_probs };
-        let steps = p.chain.steps().iter().map(Pass::from).zip((0..).map(|n| HEAD + n * WORDS));
-        [(Pass::Begin, 0)].into_iter().chain(steps).chain([(finish, 0)]).collect()
+        let mut all = vec![(Pass::Begin, 0, false)];
+        let mut listed = false;
+        for (step, at) in p.chain.steps().iter().zip((0..).map(|n| HEAD + n * WORDS)) {
+            if matches!(step, Step::TopK(_)) && self.narrows() && !listed {
+                all.extend([(Pass::Maxima, at, false), (Pass::Narrow, at, false)]);
+                listed = true;
+            }
+            all.push((Pass::from(step), at, listed));
+        }
+        all.push((Pass::Finish { gumbel: p.finish == Finish::Gumbel, log_probs: p.log_probs }, 0, listed));
+        all
+    }
+
+    /// Whether a first top-k leaves a list for the steps after it.
+    fn narrows(&self) -> bool {
+        self.problem.vocab > SHORT && self.problem.chain.has("top_k")
+    }
+
+    /// Where the sections of a slice's scratch are, in words: list, maxima and counts, and the end. The logits come first.
+    fn sections(&self, rows: u32, caps: &Caps) -> [u64; 4] {
+        let all = u64::from(rows) * u64::from(self.problem.vocab);
+        if !self.narrows() {
+            return [all; 4];
+        }
+        let maxima = 2 * all;
+        // A binding of its own.
+        let counts = (maxima + u64::from(rows) * u64::from(self.groups * self.threads))
+            .next_multiple_of(Self::aligned(DType::F32, caps));
+        [all, maxima, counts, counts + u64::from(rows)]
     }
 
     fn settings_words(&self) -> u32 {
@@ -157,21 +190,24 @@ impl Plan {
         Ok(())
     }
 
-    fn aligned(caps: &Caps) -> u64 {
-        u64::from(caps.min_storage_buffer_offset_alignment.max(16)) / 4
+    fn aligned(dtype: DType, caps: &Caps) -> u64 {
+        u64::from(caps.min_storage_buffer_offset_alignment.max(16)) * 8 / u64::from(dtype.bits())
     }
 
     /// The limit that a slice of so many rows does not keep: name, need, available.
     fn too_much(&self, rows: u32, caps: &Caps) -> Option<(&'static str, u64, u64)> {
         let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        let logits = self.problem.extent(rows).saturating_add(Self::aligned(caps)).saturating_mul(4);
-        let scratch = u64::from(rows) * u64::from(self.problem.vocab) * 4;
+        let dtype = self.problem.dtype;
+        let reach = self.problem.extent(rows).saturating_add(Self::aligned(dtype, caps));
+        let logits = dtype.bytes(reach);
+        let scratch = self.sections(rows, caps)[3] * 4;
         if logits.max(scratch) > binding {
             return Some(("max_storage_buffer_binding_size", logits.max(scratch), binding));
         }
-        if fold(rows.into(), caps).is_none() {
+        let groups = u64::from(rows) * u64::from(self.groups);
+        if fold(groups, caps).is_none() {
             let most = u64::from(caps.max_compute_workgroups_per_dimension);
-            return Some(("max_compute_workgroups_per_dimension", rows.into(), most * most));
+            return Some(("max_compute_workgroups_per_dimension", groups, most * most));
         }
         // A guess of what a step takes for each logit, in operations; a single row is never too much.
         let operations = u64::from(rows) * u64::from(self.problem.vocab) * 1000;
@@ -182,13 +218,20 @@ impl Plan {
     fn slice(&mut self, first: u32, rows: u32, caps: &Caps) {
         let problem = &self.problem;
         let start = u64::from(first) * problem.stride;
-        let base = start % Self::aligned(caps);
-        let logits = Part { start: (start - base) * 4, bytes: (base + problem.extent(rows)) * 4 };
-        let scratch = u64::from(rows) * u64::from(problem.vocab) * 4;
-        // too_much() has seen that it folds.
-        let Some(workgroups) = fold(rows.into(), caps) else { return };
-        for (pass, step) in self.passes() {
-            let shader = Variant { pass, threads: self.threads };
+        let dtype = problem.dtype;
+        let base = start % Self::aligned(dtype, caps);
+        let logits =
+            Part { start: dtype.bytes(start - base), bytes: dtype.bytes(base + problem.extent(rows)) };
+        let sections = self.sections(rows, caps);
+        let scratch = sections[3] * 4;
+        for (pass, step, listed) in self.passes() {
+            let begin = pass == Pass::Begin;
+            let dtype = if begin { dtype } else { DType::F32 };
+            let shader = Variant { pass, threads: self.threads, listed, dtype };
+            let shared = begin || matches!(pass, Pass::Maxima | Pass::Narrow);
+            let groups = u64::from(rows) * if shared { self.groups.into() } else { 1 };
+            // too_much() has seen that it folds.
+            let Some(workgroups) = fold(groups, caps) else { continue };
             let params = Params {
                 vocab: problem.vocab,
                 rows,
@@ -203,11 +246,21 @@ impl Plan {
                 bias: problem.bias,
                 total_rows: problem.rows,
                 bits: problem.vocab.next_power_of_two().ilog2(),
+                groups: self.groups,
+                // Within a binding.
+                list: sections[0] as u32,
+                maxima: sections[1] as u32,
+                counts: sections[2] as u32,
             };
             let parts = shader
                 .slots()
                 .iter()
-                .map(|(_, role)| match *role {
+                .map(|(slot, role)| match *role {
+                    // What one counts with is not bound twice.
+                    Role::Scratch if slot.number == COUNTS => {
+                        Part { start: sections[2] * 4, bytes: scratch - sections[2] * 4 }
+                    }
+                    Role::Scratch if pass == Pass::Narrow => Part { start: 0, bytes: sections[2] * 4 },
                     Role::Scratch => Part { start: 0, bytes: scratch },
                     Role::Caller(n) if n == Caller::Logits as usize => logits,
                     Role::Caller(n) => Part { start: 0, bytes: self.bytes(Caller::ALL[n]) },
@@ -223,7 +276,7 @@ impl Plan {
         &self.problem
     }
 
-    /// Dispatches of all slices: one for each step and two around them.
+    /// Dispatches of all slices: one for each step, two around them, and two before the first top-k of a large vocabulary.
     pub fn dispatches(&self) -> usize {
         self.program.dispatches.len()
     }
@@ -233,7 +286,7 @@ impl Plan {
         self.slices
     }
 
-    /// Bytes of device memory beside inputs and outputs: the logits as the chain changes them.
+    /// Bytes of device memory beside inputs and outputs: the logits as the chain changes them, and the tokens that a top-k may leave.
     pub fn scratch_bytes(&self) -> u64 {
         self.program.scratch_bytes
     }
@@ -269,7 +322,7 @@ impl Plan {
     fn bytes(&self, role: Caller) -> u64 {
         let p = &self.problem;
         let words = match role {
-            Caller::Logits => return p.extent(p.rows) * 4,
+            Caller::Logits => return p.dtype.bytes(p.extent(p.rows)),
             Caller::Settings => self.settings_words(),
             Caller::History => p.history,
             Caller::Bias => 2 * p.bias,
@@ -358,11 +411,12 @@ impl fmt::Display for Plan {
         writeln!(f, "finish      {:?}", p.finish)?;
         writeln!(
             f,
-            "dispatches  {} of {} workgroups of {} threads: one for each step and row, {} slices",
+            "dispatches  {} for {} rows in {} slices, workgroups of {} threads: one for a step of a row, {} where the whole row is read",
             self.dispatches(),
             p.rows,
+            self.slices,
             self.threads,
-            self.slices
+            self.groups
         )?;
         write!(f, "memory      {} bytes of scratch", self.scratch_bytes())
     }

@@ -103,7 +103,7 @@ impl Softmax {
         let problem = plan.problem();
         inputs.check(problem)?;
         let prepared = self.prepare(plan).await?;
-        let x = self.upload("x", inputs.x).await?;
+        let x = self.upload("x", &problem.x_type.encode(inputs.x)).await?;
         let apart;
         let (mut buffers, out) = if problem.in_place {
             (Buffers::in_place(&x), &x)

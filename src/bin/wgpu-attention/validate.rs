@@ -1,6 +1,7 @@
 //! `validate`: is this device right? Random problems over all options, against float64.
 
 mod families;
+mod operations;
 mod random;
 mod shrink;
 
@@ -9,6 +10,7 @@ use crate::gpu::{Gpu, GpuArgs};
 use crate::output;
 use crate::work::Work;
 use families::{Family, families};
+use operations::{Checked, Operations};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -124,7 +126,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
             }
             if outcome.wrong() {
                 wrong = true;
-                let mut failure = Failure::new(&problem, seed, *kernel, outcome);
+                let mut failure = Failure::new(format!("{problem:?}"), seed, kernel.name(), outcome);
                 if summary.failures.len() < EXAMINED {
                     bar.set_message("making a failure smaller");
                     failure.examine(&gpu, &problem, options)?;
@@ -144,8 +146,12 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         }
         bar.inc(1);
     }
-    bar.finish_and_clear();
     families::sort(&mut summary.families);
+    // A kernel that was asked for is one of attention.
+    if args.gpu.kernel.is_none() {
+        summary.operations(&gpu, args.seed..end, &bar)?;
+    }
+    bar.finish_and_clear();
 
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&summary).map_err(|e| Fail::usage(e.to_string()))?)?;
@@ -167,8 +173,39 @@ fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, options: &PlanOptions) -> Re
     }
 }
 
+impl Summary {
+    /// A problem of each operation beside attention for each seed.
+    fn operations(
+        &mut self,
+        gpu: &Gpu,
+        seeds: std::ops::Range<u64>,
+        bar: &indicatif::ProgressBar,
+    ) -> Result<()> {
+        bar.set_length(2 * self.problems);
+        let operations = Operations::new(gpu);
+        for seed in seeds {
+            for Checked { family, problem, outcome } in operations.check(seed)? {
+                let at = self.families.iter().position(|f| f.name == family).unwrap_or_else(|| {
+                    self.families.push(Family::new(family));
+                    self.families.len() - 1
+                });
+                let worst = if let Outcome::Compared(worst) = outcome { worst } else { 0.0 };
+                self.families[at].count(worst, outcome.wrong());
+                self.refused += u64::from(matches!(outcome, Outcome::Refused));
+                if outcome.wrong() {
+                    let failure = Failure::new(problem, seed, family, outcome);
+                    bar.suspend(|| report(&failure));
+                    self.failures.push(failure);
+                }
+            }
+            bar.inc(1);
+        }
+        Ok(())
+    }
+}
+
 impl Failure {
-    fn new(problem: &Problem, seed: u64, kernel: Kernel, outcome: Outcome) -> Self {
+    fn new(problem: String, seed: u64, kernel: &'static str, outcome: Outcome) -> Self {
         let (worst, reason) = match outcome {
             Outcome::Failed(error) => (None, error),
             Outcome::Compared(share) => {
@@ -176,7 +213,7 @@ impl Failure {
             }
             Outcome::Refused => (None, "refused".to_owned()),
         };
-        Failure { seed, kernel: kernel.name(), worst, reason, file: None, problem: format!("{problem:?}") }
+        Failure { seed, kernel, worst, reason, file: None, problem }
     }
 
     /// Makes the problem smaller, and leaves a case file in the folder that the user is in.
@@ -214,7 +251,11 @@ fn report(failure: &Failure) {
         Some(file) => eprintln!("     made smaller: {}", file.display()),
         None => eprintln!("     {problem}"),
     }
-    eprintln!("     repeat: wgpu-attention validate --seed {seed} --problems 1 --kernel {kernel}");
+    let kernel = match Kernel::ALL.iter().any(|member| member.name() == *kernel) {
+        true => format!(" --kernel {kernel}"),
+        false => String::new(),
+    };
+    eprintln!("     repeat: wgpu-attention validate --seed {seed} --problems 1{kernel}");
 }
 
 fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {

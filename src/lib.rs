@@ -112,6 +112,7 @@ pub mod measure;
 mod memory;
 mod normalizer;
 pub mod operation;
+mod owned;
 mod plan;
 mod prepared;
 mod problem;
@@ -132,6 +133,7 @@ mod tensor;
 #[cfg(feature = "measure")]
 pub mod tune;
 mod user_code;
+pub mod validate;
 
 pub use attention::Attention;
 pub use backward::Backward;
@@ -148,6 +150,7 @@ pub use kernel::{
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
+pub use owned::OwnedInputs;
 pub use plan::{
     OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData, Tables, TileClasses, Tiles,
 };

@@ -3,15 +3,13 @@
 
 #![allow(dead_code)] // each test binary uses its own part of it
 
-pub mod random;
-
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
     AdapterClass, Attention, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel, LengthScale, MaskFormat,
     NormGains, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor,
-    headless, reference, reference::Bounded, wgpu,
+    headless, reference, reference::Bounded, validate, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -274,6 +272,36 @@ impl Case {
         }
     }
 
+    /// The inputs that belong to a problem which `validate` draws.
+    pub fn drawn(problem: Problem, seed: u64) -> Self {
+        let own = validate::inputs(&problem, seed).expect("inputs");
+        Case {
+            problem,
+            seed,
+            q: own.q,
+            k: own.k,
+            v: own.v,
+            cu_seqlens_q: own.cu_seqlens_q,
+            cu_seqlens_k: own.cu_seqlens_k,
+            documents_q: own.documents_q,
+            documents_k: own.documents_k,
+            q_len: own.q_len,
+            kv_len: own.kv_len,
+            causal_offset: own.causal_offset,
+            temperature: own.temperature,
+            alibi_slopes: own.alibi_slopes,
+            sinks: own.sinks,
+            ssmax: own.ssmax,
+            q_gain: own.q_gain,
+            k_gain: own.k_gain,
+            dropout: own.dropout,
+            user: own.user,
+            bias: own.bias,
+            mask: own.mask,
+            vacuous: 1e-3,
+        }
+    }
+
     /// Accepts a weaker proof: for sharp softmaxes, whose weights f32 knows only so well.
     pub fn vacuous_above(mut self, share: f64) -> Self {
         self.vacuous = share;
@@ -309,7 +337,7 @@ impl Case {
     }
 
     pub fn truth(&self) -> reference::Truth {
-        reference::truth(&self.problem, &self.inputs()).expect("the reference")
+        validate::truth(&self.problem, &self.inputs()).expect("the reference")
     }
 
     /// Sets one number of a tensor.

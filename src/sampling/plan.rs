@@ -67,7 +67,9 @@ impl Plan {
         problem.check()?;
         // Two sizes, so that few variants are compiled.
         let cpu = caps.class == AdapterClass::Cpu;
-        let useful = if problem.vocab > SHORT && !cpu { 256 } else { 64 };
+        // On a processor that plays a GPU barriers cost more than they share out, as long as no thread has too much.
+        let small = problem.vocab <= SHORT || (cpu && iterations(problem, 64) <= caps.loop_iterations());
+        let useful = if small { 64 } else { 256 };
         let threads = (1 << caps.threads().max(1).ilog2()).min(useful);
         let program = Program::new("sampling".to_owned(), threads, caps);
         // Workgroups that share a row: enough to keep a device busy with one sequence.
@@ -147,21 +149,11 @@ impl Plan {
         within(
             "a thread that goes through its part of the vocabulary",
             "max_loop_iterations",
-            self.iterations(),
+            iterations(&self.problem, self.threads),
             caps.loop_iterations(),
             "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter, or a smaller \
              vocabulary or history",
         )
-    }
-
-    /// The most rounds that one thread makes in all loops of a step together. Selecting sweeps most often: 11 times for the key, 8 for
-    /// equal ones, four times around that, and each sum takes its steps.
-    fn iterations(&self) -> u64 {
-        let sweep = u64::from(self.problem.vocab.div_ceil(self.threads)) + 1;
-        let sum = 8 * (u64::from(self.threads.ilog2()) + 1);
-        let select = 24 * (sweep + sum + 1) + 256;
-        let list = |n: u32| u64::from(n.div_ceil(self.threads)) * (u64::from(n) + 1) + 1;
-        select.max(list(self.problem.history)).max(list(self.problem.bias))
     }
 
     /// Rows of a slice: as many as fit.
@@ -370,6 +362,16 @@ impl Plan {
     pub fn shader_sources(&self) -> Vec<String> {
         self.program.shaders().into_iter().map(Shader::source).collect()
     }
+}
+
+/// The most rounds that one thread makes in all loops of a step together. Selecting sweeps most often: 11 times for the key, 8 for
+/// equal ones, four times around that, and each sum takes its steps.
+fn iterations(problem: &Problem, threads: u32) -> u64 {
+    let sweep = u64::from(problem.vocab.div_ceil(threads)) + 1;
+    let sum = 8 * (u64::from(threads.ilog2()) + 1);
+    let select = 24 * (sweep + sum + 1) + 256;
+    let list = |n: u32| u64::from(n.div_ceil(threads)) * (u64::from(n) + 1) + 1;
+    select.max(list(problem.history)).max(list(problem.bias))
 }
 
 impl Planned for Plan {

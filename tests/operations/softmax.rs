@@ -126,11 +126,8 @@ fn all_kinds_at_all_lengths() {
     let mut rng = Rng::new(1);
     for len in lengths(gpu) {
         for kind in Kind::ALL {
-            // Few rows share workgroups, many have one for several.
-            for rows in [1, 5, 9, 70] {
-                if u64::from(rows) * u64::from(len) > 1 << 18 {
-                    continue;
-                }
+            // Few rows share workgroups, many have one for several, which goes through long ones tile by tile.
+            for rows in [1, 5, 70] {
                 let x = numbers(&mut rng, rows as usize, len as usize, 3.0);
                 check(gpu, &with_stats(Problem::new(rows, len).kind(kind)), &Inputs::new(&x));
             }
@@ -144,7 +141,7 @@ fn sixteen_bit_numbers() {
     let gpu = gpu!();
     let mut rng = Rng::new(11);
     for dtype in [DType::F16, DType::Bf16] {
-        for len in [1, 2, 7, 8, 33, 64, 255, 257, 1000, 1024, 3 * chunk(gpu) + 4] {
+        for len in [1, 7, 8, 33, 64, 257, 3 * chunk(gpu) + 4] {
             for kind in Kind::ALL {
                 let mut x = numbers(&mut rng, 9, len as usize, 4.0);
                 x[0] = 65504.0;

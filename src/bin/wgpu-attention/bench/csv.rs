@@ -1,6 +1,7 @@
 //! Rows as CSV (RFC 4180), each with command and machine, so that files can be put together.
 
 use super::report::{OperationRow, Report, Row};
+use super::text;
 use std::fmt::Write;
 
 type Column = (&'static str, fn(&Report, &Row) -> String);
@@ -40,7 +41,7 @@ const COLUMNS: [Column; 31] = [
 ];
 
 /// What only operations have. Their other figures stand in the columns above that mean the same.
-const OPERATIONS: [(&str, fn(&OperationRow) -> String); 5] = [
+const OPERATIONS: [text::Column<OperationRow>; 5] = [
     ("operation", |r| r.operation.clone()),
     ("rows", |r| r.rows.to_string()),
     ("elements", |r| r.len.to_string()),

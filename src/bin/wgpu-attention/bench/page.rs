@@ -2,7 +2,7 @@
 
 use super::compare::Change;
 use super::report::{Report, Row};
-use super::text::{COLUMNS, OPERATIONS, digits, roofs};
+use super::text::{COLUMNS, Column, OPERATIONS, digits, roofs};
 use crate::heatmap::escape;
 use crate::plot::{Axis, Line, Plot};
 use crate::{html, plot};
@@ -174,7 +174,7 @@ fn shares(page: &mut String, report: &Report, kernels: &[&str]) {
 }
 
 /// Rows under their titles.
-fn cells<R>(rows: &[R], columns: &[(&str, fn(&R) -> String)]) -> String {
+fn cells<R>(rows: &[R], columns: &[Column<R>]) -> String {
     let mut body = "<div class=\"scroll\"><table>\n<thead><tr>".to_owned();
     for (title, _) in columns {
         let _ = write!(body, "<th>{title}</th>");

@@ -56,7 +56,7 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> Result<()> {
 }
 
 /// Title, and the text of a row.
-type Column<R> = (&'static str, fn(&R) -> String);
+pub(super) type Column<R> = (&'static str, fn(&R) -> String);
 
 fn spread(s: Spread, ms: f64) -> String {
     format!("{:.1} %", (s.q3_ms - s.q1_ms) / ms * 100.0)

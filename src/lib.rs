@@ -112,6 +112,7 @@ pub mod measure;
 mod memory;
 mod needs;
 mod normalizer;
+pub mod operation;
 mod owned;
 mod plan;
 mod prepared;

@@ -18,6 +18,8 @@ pub(crate) enum Limit {
     Indexed,
     /// Workgroups in one dimension.
     Workgroups,
+    /// What 32-bit numbers count, on any device.
+    Numbers,
 }
 
 impl Limit {
@@ -29,6 +31,7 @@ impl Limit {
             Limit::WorkgroupMemory => "max_compute_workgroup_storage_size",
             Limit::Binding | Limit::Indexed => "max_storage_buffer_binding_size",
             Limit::Workgroups => "max_compute_workgroups_per_dimension",
+            Limit::Numbers => "32-bit numbers",
         }
     }
 
@@ -41,6 +44,7 @@ impl Limit {
             Limit::Binding => caps.max_storage_buffer_binding_size,
             Limit::Indexed => caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX)),
             Limit::Workgroups => caps.max_compute_workgroups_per_dimension.into(),
+            Limit::Numbers => u32::MAX.into(),
         }
     }
 }
@@ -101,4 +105,18 @@ pub(crate) fn check_alignment(bindings: u64, params: u64, caps: &Caps, advice: &
         }
     }
     Ok(())
+}
+
+/// Whether a device has subgroups of the one size that a shader is written for: another size would give wrong numbers, and no error.
+pub(crate) fn check_subgroup(size: u32, caps: &Caps, advice: &'static str) -> Result<()> {
+    if caps.subgroup_size == Some(size) {
+        return Ok(());
+    }
+    Err(Error::LimitExceeded {
+        what: "a kernel for subgroups of one size, and the feature SUBGROUP,".to_owned(),
+        limit: "subgroup_size",
+        needed: size.into(),
+        available: caps.subgroup_size.unwrap_or(0).into(),
+        advice,
+    })
 }

@@ -4,7 +4,7 @@ use super::{Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, PipelineKey};
-use crate::needs::{Limit, Need, check, check_alignment};
+use crate::needs::{Limit, Need, check, check_alignment, check_subgroup};
 use crate::problem::Problem;
 use crate::tensor::Tensor;
 
@@ -52,7 +52,9 @@ pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> V
 pub(super) fn fits(plan: &Plan, caps: &Caps) -> Result<()> {
     check(&of_plan(plan), caps)?;
     check_alignment(plan.binding_alignment, plan.params_stride(), caps, OTHER_DEVICE)?;
-    check_subgroup(&plan.key, caps)?;
+    if let Some(rows) = plan.key.rows.filter(|rows| rows.broadcast) {
+        check_subgroup(rows.lanes, caps, OTHER_DEVICE)?;
+    }
     check_f16(&plan.key, caps)
 }
 
@@ -87,20 +89,6 @@ fn of_plan(plan: &Plan) -> Vec<Need> {
         },
     ]);
     needs
-}
-
-/// Whether a device has subgroups of the size that a variant is written for.
-fn check_subgroup(key: &PipelineKey, caps: &Caps) -> Result<()> {
-    match key.rows {
-        Some(rows) if rows.broadcast && caps.subgroup_size != Some(rows.lanes) => Err(Error::LimitExceeded {
-            what: "a kernel for subgroups of one size, and the feature SUBGROUP,".to_owned(),
-            limit: "subgroup_size",
-            needed: rows.lanes.into(),
-            available: caps.subgroup_size.unwrap_or(0).into(),
-            advice: OTHER_DEVICE,
-        }),
-        _ => Ok(()),
-    }
 }
 
 /// Whether a device has f16 as a type, where a variant is written with it.

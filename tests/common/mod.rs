@@ -3,6 +3,12 @@
 
 #![allow(dead_code)] // each test binary uses its own part of it
 
+/// Waits for a future: on this thread, or in a browser (`examples/web/numerics`), where threads may not wait, by a way of its own.
+#[cfg(target_arch = "wasm32")]
+pub use crate::block_on;
+#[cfg(not(target_arch = "wasm32"))]
+pub use pollster::block_on;
+
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -72,7 +78,7 @@ fn take_turns(gpu: &Gpu) {
 
 fn open() -> Result<Gpu, String> {
     let headless::Gpu { adapter, device, queue } =
-        headless::open_blocking(&headless::Options::default()).map_err(|e| e.to_string())?;
+        block_on(headless::open(&headless::Options::default())).map_err(|e| e.to_string())?;
     let info = adapter.get_info();
     if info.backend == wgpu::Backend::Noop {
         return Err("only wgpu's noop back end was found, which computes nothing".to_owned());
@@ -500,10 +506,13 @@ pub fn read_words(gpu: &Gpu, buffer: &wgpu::Buffer) -> Vec<u32> {
     let mut encoder = encoder(gpu);
     encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
     let submission = gpu.queue.submit([encoder.finish()]);
-    staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("mapping for the readback"));
+    let (sender, mapped) = futures::channel::oneshot::channel();
+    staging.map_async(wgpu::MapMode::Read, .., |result| drop(sender.send(result)));
+    // A browser polls by itself, and does nothing here.
     gpu.device
         .poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
         .expect("waiting for the device");
+    block_on(mapped).expect("an answer").expect("mapping for the readback");
     let bytes = staging.get_mapped_range(..).expect("a mapped range").to_vec();
     bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
@@ -619,7 +628,7 @@ pub fn run_plan(gpu: &Gpu, plan: &Plan, case: &Case) -> Outputs {
 
 /// Runs a plan on buffers that are there.
 pub fn run_bench(gpu: &Gpu, plan: &Plan, bench: &Bench) {
-    let prepared = gpu.attention.prepare_blocking(plan).unwrap_or_else(|e| panic!("preparing\n{plan}\n{e}"));
+    let prepared = block_on(gpu.attention.prepare(plan)).unwrap_or_else(|e| panic!("preparing\n{plan}\n{e}"));
     let mut encoder = encoder(gpu);
     prepared.encode(&mut encoder, &bench.buffers()).expect("binding");
     gpu.queue.submit([encoder.finish()]);

@@ -171,6 +171,8 @@ mod tests {
     use crate::{Problem, Shape};
     use crate::{backward, sampling, softmax};
 
+    type Fits<'a> = &'a dyn Fn(&Caps) -> Result<()>;
+
     /// A plan goes to any device, so whatever its numbers were made of is asked of that device too: too few rounds of a loop, or another
     /// size of subgroups, would be wrong numbers in silence.
     #[test]
@@ -186,7 +188,7 @@ mod tests {
         let softmax = softmax::Plan::new(&softmax::Problem::new(3, 1 << 24), &many).unwrap();
         let row = softmax::Plan::new(&softmax::Problem::new(3, 1000), &processor).unwrap();
 
-        let refused = |change: fn(&mut Caps), limit: &str, fits: &dyn Fn(&Caps) -> Result<()>| {
+        let refused = |change: fn(&mut Caps), limit: &str, fits: Fits<'_>| {
             let mut caps = processor.clone();
             caps.class = many.class;
             assert_eq!(fits(&caps), Ok(()), "{limit}");
@@ -196,7 +198,7 @@ mod tests {
                 matches!(&error, Err(Error::LimitExceeded { limit: named, .. }) if named.contains(limit));
             assert!(named, "{limit}: {error:?}");
         };
-        let plans: [&dyn Fn(&Caps) -> Result<()>; 3] =
+        let plans: [Fits<'_>; 3] =
             [&|caps| sampling.program().fits(caps), &|caps| backward.program().fits(caps), &|caps| {
                 softmax.program().fits(caps)
             }];
@@ -211,7 +213,7 @@ mod tests {
                 fits,
             );
         }
-        let row: &dyn Fn(&Caps) -> Result<()> = &|caps| row.program().fits(caps);
+        let row: Fits<'_> = &|caps| row.program().fits(caps);
         refused(|caps| caps.subgroup_size = Some(32), "subgroup_size", row);
         refused(|caps| caps.subgroup_size = None, "subgroup_size", row);
     }

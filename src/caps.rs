@@ -56,6 +56,8 @@ pub struct Caps {
     pub max_loop_iterations: u32,
     /// Lanes of a subgroup, where the device has the feature `SUBGROUP` and all its subgroups are of one size.
     pub subgroup_size: Option<u32>,
+    /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
+    pub shader_f16: bool,
 }
 
 impl Caps {
@@ -79,6 +81,7 @@ impl Caps {
         Caps {
             max_loop_iterations: loop_iterations(info),
             subgroup_size: (features.contains(wgpu::Features::SUBGROUP) && least == most).then_some(least),
+            shader_f16: features.contains(wgpu::Features::SHADER_F16),
             ..Self::from_limits(limits, info.device_type.into())
         }
     }
@@ -98,6 +101,7 @@ impl Caps {
             min_uniform_buffer_offset_alignment: limits.min_uniform_buffer_offset_alignment,
             max_loop_iterations: u32::MAX,
             subgroup_size: None,
+            shader_f16: false,
         }
     }
 
@@ -126,8 +130,10 @@ impl Caps {
 }
 
 /// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed),
-/// and subgroups, for [`Kernel::Rows`](crate::Kernel::Rows). None is needed, and none for f16 or bf16.
-pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP);
+/// subgroups, for [`Kernel::Rows`](crate::Kernel::Rows), and f16 as a type of the shader's own, for tensors that are stored so
+/// ([`PlanOptions::native_f16`](crate::PlanOptions)). None is needed, and none for f16 or bf16.
+pub const OPTIONAL_FEATURES: wgpu::Features =
+    wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP).union(wgpu::Features::SHADER_F16);
 
 /// Features without which nothing runs: none.
 pub const REQUIRED_FEATURES: wgpu::Features = wgpu::Features::empty();

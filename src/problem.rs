@@ -533,8 +533,8 @@ impl Problem {
         }
     }
 
-    /// Whether anything counts from a row's position.
-    pub(crate) fn uses_positions(&self) -> bool {
+    /// Whether anything counts from a row's position. Where nothing does, an [`Alignment`] other than the default is refused.
+    pub fn uses_positions(&self) -> bool {
         let counts = !matches!(self.length_scale, LengthScale::None | LengthScale::Yarn { .. });
         self.causal || self.window.is_some() || self.alibi || counts
     }

@@ -88,9 +88,9 @@ fn attend(group: vec3<u32>, lane: u32) {
                 numbers *= qk_gain(h, d);
             }
             for (var p = 0u; p < QK_PARTS; p++) { // unroll
+                let place = here & vec4<bool>(part == p);
                 for (var e = 0u; e < 4u; e++) { // unroll
-                    q[4u * (p * PART + x) + e] =
-                        select(q[4u * (p * PART + x) + e], vec4<f32>(numbers[e]), here & vec4<bool>(part == p));
+                    q[4u * (p * PART + x) + e] = select(q[4u * (p * PART + x) + e], vec4<f32>(numbers[e]), place);
                 }
             }
         }

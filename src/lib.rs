@@ -111,6 +111,7 @@ mod mask;
 pub mod measure;
 mod memory;
 mod normalizer;
+pub mod operation;
 mod owned;
 mod plan;
 mod prepared;

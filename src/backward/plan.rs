@@ -2,12 +2,13 @@
 
 use super::problem::Problem;
 use super::shader::{Params, Pass, Variant};
+use crate::buffers::BufferRef;
 use crate::caps::Caps;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, within};
 use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::layout::View;
 use crate::plan::{Tables, Tiles, base_params};
-use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use crate::shader::params;
 use crate::shape::Stats;
 use crate::sharpness::Temperature;
@@ -148,7 +149,7 @@ impl Plan {
             tables: Tables::new(forward),
             threads,
             key,
-            program: Program::new(caps),
+            program: Program::new("attention backward".to_owned(), threads, caps),
         };
         plan.check_limits(caps)?;
         plan.program.scratch_bytes = plan.kept_bytes();
@@ -309,28 +310,22 @@ impl Plan {
     }
 
     fn check_limits(&self, caps: &Caps) -> Result<()> {
-        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
-            if needed <= available {
-                return Ok(());
-            }
-            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
-        };
         let bindings = 6 + u64::from(self.key.bias.is_some()) + u64::from(self.key.mask.is_some());
-        limited(
+        within(
             "the bindings of this problem",
             "max_storage_buffers_per_shader_stage",
             bindings,
             caps.max_storage_buffers_per_shader_stage.into(),
             "ask for a device with WebGPU's default limits",
         )?;
-        limited(
+        within(
             "a workgroup",
             "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
             1,
             caps.threads().into(),
             "ask for a device that can run compute shaders",
         )?;
-        limited(
+        within(
             "a workgroup",
             "max_compute_workgroup_storage_size",
             u64::from(self.threads) * 4,
@@ -340,15 +335,15 @@ impl Plan {
         // Indices are 32-bit, so that counts as a limit too.
         let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
         for caller in Caller::ALL {
-            limited(caller.field(), BINDING, self.bytes(caller), binding, WHOLE)?;
+            within(caller.field(), BINDING, self.bytes(caller), binding, WHOLE)?;
         }
         for (tensor, dtype) in Tensor::MAIN.into_iter().zip(self.problem.forward.dtypes).take(3) {
             let elements = self.bytes(Caller::ALL[tensor as usize]) / 4 * u64::from(32 / dtype.bits());
-            limited(tensor.name(), "elements of a binding", elements, u32::MAX.into(), WHOLE)?;
+            within(tensor.name(), "elements of a binding", elements, u32::MAX.into(), WHOLE)?;
         }
-        limited("what is kept of all rows", BINDING, self.kept_bytes(), binding, WHOLE)?;
+        within("what is kept of all rows", BINDING, self.kept_bytes(), binding, WHOLE)?;
         for work in self.passes() {
-            limited(
+            within(
                 "a thread that goes through all keys or rows",
                 "max_loop_iterations",
                 work.rounds,
@@ -356,7 +351,7 @@ impl Plan {
                 "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter",
             )?;
             let items = work.items.saturating_mul(work.share.max(self.threads.into()));
-            limited("the threads of a pass", "32-bit numbers", items, u32::MAX.into(), WHOLE)?;
+            within("the threads of a pass", "32-bit numbers", items, u32::MAX.into(), WHOLE)?;
         }
         Ok(())
     }
@@ -410,16 +405,8 @@ impl Plan {
         self.program.shaders().into_iter().map(Shader::source).collect()
     }
 
-    pub(super) fn program(&self) -> &Program<Variant> {
-        &self.program
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.threads
-    }
-
     /// Whether the problem has a buffer, with elements or without.
-    pub(super) fn wants(&self, role: Caller) -> bool {
+    fn wants(&self, role: Caller) -> bool {
         let p = &self.problem;
         match role {
             Caller::Dlse => p.dlse,
@@ -434,7 +421,7 @@ impl Plan {
     }
 
     /// Bytes of a caller's buffer; 0 where the plan does not have it.
-    pub(super) fn bytes(&self, role: Caller) -> u64 {
+    fn bytes(&self, role: Caller) -> u64 {
         let p = &self.problem;
         let forward = &p.forward;
         // The problem was checked, so its views exist.
@@ -477,6 +464,35 @@ fn place(view: &View) -> params::View {
 
 fn step(view: &View) -> u32 {
     if view.sizes()[3] > 1 { view.strides().dim as u32 } else { 0 }
+}
+
+impl Planned for Plan {
+    type Problem = Problem;
+    type Shader = Variant;
+    type Buffers<'a> = super::Buffers<'a>;
+
+    fn of(problem: &Problem, caps: &Caps) -> Result<Self> {
+        Self::new(problem, caps)
+    }
+
+    fn program(&self) -> &Program<Variant> {
+        &self.program
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |role: Caller| Wanted {
+            field: role.field(),
+            bytes: self.wants(role).then(|| self.bytes(role)),
+            written: role.is_written(),
+            why: role.why(),
+            hint: role.hint(),
+        };
+        Caller::ALL.map(wanted).into()
+    }
+
+    fn given<'b, 'a: 'b>(buffers: &'b super::Buffers<'a>) -> &'b [Option<BufferRef<'a>>] {
+        &buffers.roles
+    }
 }
 
 impl fmt::Display for Plan {

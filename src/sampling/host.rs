@@ -112,26 +112,25 @@ impl Sampler {
         let problem = plan.problem();
         inputs.check(problem)?;
         let words = plan.settings(inputs.seeds, inputs.chains)?;
-        let engine = &self.engine;
         let prepared = self.prepare(plan).await?;
         let pairs: Vec<[u32; 2]> =
             inputs.bias.unwrap_or_default().iter().map(|&(token, bias)| [token, bias.to_bits()]).collect();
-        let logits = engine.upload("logits", inputs.logits).await?;
-        let settings = engine.upload("settings", &words).await?;
-        let history = engine.upload("history", inputs.history.unwrap_or_default()).await?;
-        let bias = engine.upload("bias", &pairs).await?;
-        let allowed = engine.upload("allowed", inputs.allowed.unwrap_or_default()).await?;
-        let out = engine.result("out", plan.out_bytes()).await?;
+        let logits = self.upload("logits", &problem.dtype.encode(inputs.logits)).await?;
+        let settings = self.upload("settings", &words).await?;
+        let history = self.upload("history", inputs.history.unwrap_or_default()).await?;
+        let bias = self.upload("bias", &pairs).await?;
+        let allowed = self.upload("allowed", inputs.allowed.unwrap_or_default()).await?;
+        let out = self.result("out", plan.out_bytes()).await?;
         let mut buffers = Buffers::new(&logits, &settings, &out);
         for (role, buffer) in
             [(Caller::History, &history), (Caller::Bias, &bias), (Caller::Allowed, &allowed)]
         {
-            if plan.bytes(role) > 0 {
+            if plan.has(role) {
                 buffers.roles[role as usize] = Some(buffer.into());
             }
         }
         let bound = prepared.bind(&buffers)?;
-        let results = engine.submit(queue, &bound.recorded, &[(&out, plan.out_bytes())]).await?;
+        let results = self.submit(queue, &bound, &[(&out, plan.out_bytes())]).await?;
         let (tokens, log_probs) = results[0].split_at(problem.rows as usize);
         Ok(Draws {
             tokens: tokens.iter().map(|&token| (token != u32::MAX).then_some(token)).collect(),

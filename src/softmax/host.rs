@@ -102,27 +102,26 @@ impl Softmax {
     pub async fn run_plan(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
         let problem = plan.problem();
         inputs.check(problem)?;
-        let engine = &self.engine;
         let prepared = self.prepare(plan).await?;
-        let x = engine.upload("x", inputs.x).await?;
+        let x = self.upload("x", &problem.x_type.encode(inputs.x)).await?;
         let apart;
         let (mut buffers, out) = if problem.in_place {
             (Buffers::in_place(&x), &x)
         } else {
-            apart = engine.result("out", plan.out_bytes()).await?;
+            apart = self.result("out", plan.out_bytes()).await?;
             (Buffers::new(&x, &apart), &apart)
         };
-        let temperature = engine.upload("temperature", inputs.temperature.unwrap_or_default()).await?;
+        let temperature = self.upload("temperature", inputs.temperature.unwrap_or_default()).await?;
         if inputs.temperature.is_some() {
             buffers = buffers.temperature(&temperature);
         }
-        let stats = engine.result("stats", plan.stats_bytes()).await?;
+        let stats = self.result("stats", plan.stats_bytes()).await?;
         if plan.stats_bytes() > 0 {
             buffers = buffers.stats(&stats);
         }
         let bound = prepared.bind(&buffers)?;
         let results = [(out, plan.out_bytes()), (&stats, plan.stats_bytes())];
-        let words = engine.submit(queue, &bound.recorded, &results).await?;
+        let words = self.submit(queue, &bound, &results).await?;
         let stat = |stat| {
             let range = plan.stats_range(stat)?;
             words[1].get(range.start as usize / 4..range.end as usize / 4)
@@ -168,23 +167,22 @@ impl Softmax {
         enough("out", out, extent)?;
         enough("d_out", d_out, extent)?;
         check_temperature(temperature, problem)?;
-        let engine = &self.engine;
         let prepared = self.prepare(&plan).await?;
-        let out = engine.upload("out", out).await?;
-        let d_out = engine.upload("d_out", d_out).await?;
-        let dx = engine.result("dx", plan.out_bytes()).await?;
+        let out = self.upload("out", out).await?;
+        let d_out = self.upload("d_out", d_out).await?;
+        let dx = self.result("dx", plan.out_bytes()).await?;
         let mut buffers = Buffers::backward(&out, &d_out, &dx);
-        let taus = engine.upload("temperature", temperature.unwrap_or_default()).await?;
+        let taus = self.upload("temperature", temperature.unwrap_or_default()).await?;
         if temperature.is_some() {
             buffers = buffers.temperature(&taus);
         }
-        let stats = engine.result("d_temperature", plan.stats_bytes()).await?;
+        let stats = self.result("d_temperature", plan.stats_bytes()).await?;
         if plan.stats_bytes() > 0 {
             buffers = buffers.stats(&stats);
         }
         let bound = prepared.bind(&buffers)?;
         let results = [(&dx, plan.out_bytes()), (&stats, plan.stats_bytes())];
-        let words = engine.submit(queue, &bound.recorded, &results).await?;
+        let words = self.submit(queue, &bound, &results).await?;
         Ok(Gradients { dx: floats(&words[0]), d_temperature: with_temperature.then(|| floats(&words[1])) })
     }
 

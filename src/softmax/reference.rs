@@ -11,8 +11,9 @@
 //!     + eps (6 T + 11 |d_i|)   changes of the maximum on the way: T at most, with distances that sum to |d_i|
 //! ```
 //!
-//! bounds the relative error of the i-th term of the sum. A thread has at most 64 elements, threads and workgroups merge in
-//! trees, so that a sum has `depth = 100 + n / 2^16` additions one after the other at most and adds `eps g(depth)`, with `g` as in
+//! bounds the relative error of the i-th term of the sum. A thread adds up at most 32 fours of a tile, or 8 of each of 64 tiles; what
+//! threads have is put together in two steps of at most 16, and what workgroups have by 64 threads, which have at least 512 elements
+//! from each. So a sum has `depth = 150 + n / 2^15` additions one after the other at most and adds `eps g(depth)`, with `g` as in
 //! [`reference`](crate::reference). Results follow to first order.
 //!
 //! Sparse kinds: y is off by at most 8 eps at the support, a threshold moves no further than the largest error of a y plus that of its
@@ -62,7 +63,7 @@ fn growth(n: f64) -> f64 {
 /// Rounding of a sum over n elements of a row, as the module's head says.
 fn sum_error(n: usize) -> f64 {
     let n = n as f64;
-    EPS * growth(n.min(100.0 + n / 65536.0))
+    EPS * growth(n.min(150.0 + n / 32768.0))
 }
 
 /// Computes a problem in float64.
@@ -81,7 +82,7 @@ pub fn truth(problem: &Problem, inputs: &Inputs<'_>) -> Result<Truth> {
     }
     for r in 0..problem.row_count() {
         let row: Vec<f64> = (0..u64::from(problem.len))
-            .map(|i| f64::from(inputs.x[problem.index(&problem.x_layout, r, i)]))
+            .map(|i| f64::from(problem.x_type.round(inputs.x[problem.index(&problem.x_layout, r, i)])))
             .collect();
         let tau = tau(problem, inputs.temperature, r);
         let mut argmax = u32::MAX;
@@ -129,7 +130,7 @@ fn exponential(kind: Kind, row: &[f64], max: f64, tau: f64, truth: &mut Truth) -
     let log2_e = core::f64::consts::LOG2_E;
     let seen = row.iter().filter(|x| **x > f64::NEG_INFINITY).count();
     let sums = sum_error(seen) + EPS;
-    let changes = growth((seen as f64).min(30.0 + seen as f64 / 65536.0));
+    let changes = growth((seen as f64).min(100.0 + seen as f64 / 32768.0));
     let d = |x: f64| (max - x) / tau * log2_e;
     // Of exp2(d) alone, and of a term of the sum.
     let exp_error = |d: f64| 2.0 * EPS * (3.0 + 2.0 * d) + 7.0 * EPS * d;

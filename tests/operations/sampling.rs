@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use wgpu_attention::sampling::{
     self, Buffers, Chain, Draws, Inputs, LlamaCpp, Plan, Problem, Sampler, Seed, Step, Transformers,
 };
-use wgpu_attention::{Caps, Error};
+use wgpu_attention::{Caps, DType, Error};
 
 pub fn op(gpu: &Gpu) -> Sampler {
     static OP: OnceLock<Sampler> = OnceLock::new();
@@ -65,6 +65,7 @@ impl Batch {
         if rng.chance(0.2) {
             problem = problem.greedy();
         }
+        problem = problem.dtype(rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]));
         let token = |rng: &mut Rng| match rng.below(4) {
             0 => u32::MAX,
             _ => rng.below(u64::from(vocab) * 5 / 4 + 1) as u32,
@@ -110,7 +111,7 @@ fn run_plan(gpu: &Gpu, plan: &Plan, batch: &Batch) -> Draws {
     let problem = plan.problem();
     let inputs = batch.inputs();
     let prepared = op(gpu).prepare_blocking(plan).expect("preparing");
-    let logits = Guarded::floats(gpu, "logits", inputs.logits);
+    let logits = Guarded::stored(gpu, "logits", problem.dtype, inputs.logits);
     let words = plan.settings(inputs.seeds, inputs.chains).expect("settings");
     let settings = Guarded::new(gpu, "settings", &words);
     let out = Guarded::poisoned(gpu, "out", plan.out_bytes());

@@ -4,7 +4,7 @@
 
 mod classes;
 mod needs;
-mod rows;
+pub(crate) mod rows;
 mod slices;
 mod storage;
 pub(crate) mod tables;

@@ -1,5 +1,6 @@
 //! What a plan of attention needs of a device.
 
+use super::rows::PARTS;
 use super::{Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
@@ -117,8 +118,8 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         return (dim4 + 1).max(3 * (seq_k + 1) + search);
     }
     if let Some(rows) = &key.rows {
-        // Tiles of keys; rows of q and of out.
-        return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows) + 1);
+        // Tiles of keys; parts of the rows of q and of out.
+        return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows * PARTS) + 1);
     }
     let [threads, row_groups, keys, lanes, chunk, v_step] =
         [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]

@@ -67,6 +67,11 @@ fn run(parity: u64) {
             for plan in [&tiled, &naive] {
                 common::assert_right(gpu, plan, &case, &truth, &common::run_plan(gpu, plan, &case));
             }
+            if gpu.has_matrices()
+                && let Some(halves) = case.in_halves()
+            {
+                common::check(gpu, &halves, &PlanOptions::kernel(Kernel::Matrix));
+            }
         };
         if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) {
             common::say(&format!("repeat with WGPU_ATTENTION_SEED={seed} WGPU_ATTENTION_CASES=1"));

@@ -35,7 +35,7 @@ fn work_is_made_for_every_option_and_checks_every_kernel() {
     let gpu = gpu!();
     for problem in [Problem::new(shape([1, 2, 2, 5, 7, 4, 4])), every_option()] {
         let work = pollster::block_on(Work::new(&gpu.attention, &problem)).unwrap();
-        for kernel in Kernel::ALL {
+        for kernel in common::KERNELS {
             let plan = common::plan(gpu, &problem, &PlanOptions::kernel(kernel));
             let ready = pollster::block_on(work.prepare(&plan)).unwrap();
             let checked = pollster::block_on(work.check(&gpu.queue, &ready)).unwrap();
@@ -75,6 +75,8 @@ fn both_clocks_count_the_same_work() {
         pollster::block_on(Roofs::measure(&gpu.attention, &best, Duration::from_millis(300))).unwrap();
     let all = [roofs.fma, roofs.dot, roofs.exp2, roofs.copy, roofs.read, roofs.workgroup];
     assert!(all.iter().all(|r| r.is_finite() && *r > 1e6), "{roofs:?}");
+    assert_eq!(roofs.matrix.is_some(), gpu.has_matrices());
+    assert!(roofs.matrix.is_none_or(|r| r.is_finite() && r > 1e6), "{roofs:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::common::{Case, check_all, run, shape};
 use crate::gpu;
-use wgpu_attention::{Alignment, Attention, Kernel, Outputs, PlanOptions, Problem, Stats};
+use wgpu_attention::{Alignment, Attention, Outputs, PlanOptions, Problem, Stats};
 
 fn assert_empty(rows: std::ops::Range<usize>, width: usize, got: &Outputs) {
     for i in rows {
@@ -22,7 +22,7 @@ fn with_stats(mut problem: Problem) -> Problem {
 #[test]
 fn rows_without_a_visible_key_are_exactly_zero() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let problem = with_stats(Problem::new(shape([1, 1, 1, 40, 9, 8, 8])).causal(Alignment::BottomRight));
         let case = Case::new(problem, 1);
         assert_empty(0..31, 8, &run(gpu, &case, &PlanOptions::kernel(kernel)));
@@ -36,7 +36,7 @@ fn a_batch_of_length_zero_is_exactly_zero_and_its_neighbours_are_right() {
     let problem = with_stats(Problem::new(shape([3, 1, 1, 5, 40, 8, 8])).with_kv_len());
     let mut case = Case::new(problem, 2);
     case.kv_len = Some(vec![40, 0, 40]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let got = crate::common::check(gpu, &case, &PlanOptions::kernel(kernel));
         assert_empty(5..10, 8, &got);
     }
@@ -45,7 +45,7 @@ fn a_batch_of_length_zero_is_exactly_zero_and_its_neighbours_are_right() {
 #[test]
 fn no_keys_at_all() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         for d in [8, 5] {
             let case = Case::new(with_stats(Problem::new(shape([2, 4, 2, 3, 0, d, d]))), 3);
             let got = run(gpu, &case, &PlanOptions::kernel(kernel));
@@ -62,7 +62,7 @@ fn nothing_to_compute() {
     for numbers in
         [[0, 2, 2, 3, 5, 8, 8], [2, 0, 0, 3, 5, 8, 8], [2, 2, 2, 0, 5, 8, 8], [0, 0, 0, 0, 0, 1, 1]]
     {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let case = Case::new(with_stats(Problem::new(shape(numbers))), 4);
             let options = PlanOptions::kernel(kernel);
             let got =

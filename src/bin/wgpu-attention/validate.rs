@@ -97,7 +97,12 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let gpu = args.gpu.open()?;
     let kernels: Vec<(Kernel, PlanOptions)> = match args.gpu.kernel {
         Some(kernel) => vec![(kernel.into(), args.gpu.plan_options())],
-        None => Kernel::ALL.into_iter().map(|kernel| (kernel, PlanOptions::kernel(kernel))).collect(),
+        // The matrix kernel only where it is asked for: others have no device with matrices.
+        None => Kernel::ALL
+            .into_iter()
+            .filter(|kernel| *kernel != Kernel::Matrix)
+            .map(|kernel| (kernel, PlanOptions::kernel(kernel)))
+            .collect(),
     };
     let mut summary = Summary {
         adapter: gpu.info.name.clone(),
@@ -160,7 +165,11 @@ fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, options: &PlanOptions) -> Re
     let work = random::work(problem, seed)?;
     let inputs = work.inputs();
     match gpu.attention.run_with_blocking(&gpu.queue, problem, &inputs, options) {
-        Ok(result) => Ok(Outcome::Compared(reference::truth(problem, &inputs)?.compare(&result).worst)),
+        Ok(result) => {
+            let truth =
+                reference::truth(problem, &inputs)?.of_kernel(options.kernel.unwrap_or(Kernel::Tiled));
+            Ok(Outcome::Compared(truth.compare(&result).worst))
+        }
         Err(Error::LimitExceeded { .. } | Error::KernelUnavailable { .. }) => Ok(Outcome::Refused),
         Err(error @ Error::DeviceLost(_)) => Err(error.into()),
         Err(error) => Ok(Outcome::Failed(error.to_string())),

@@ -27,8 +27,8 @@ var<workgroup> row_scale: array<vec4<f32>, ROW_GROUPS>;
 var<workgroup> key_norms: array<f32, KEYS>;
 var<workgroup> spoilt_keys: array<atomic<u32>, KEYS>;
 
-// Whether a row may not see a key that another row of the workgroup sees.
-const HIDES = POSITIONS || CONTENTS || BIAS;
+// Whether a row may not see, or not choose, a key that another row of the workgroup does.
+const HIDES = POSITIONS || CONTENTS || BIAS || TOP_K;
 
 @compute @workgroup_size(THREADS)
 fn attention(

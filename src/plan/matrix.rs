@@ -198,12 +198,13 @@ impl MatrixTiles {
         let mut sizes = caps.matrix_sizes.clone();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         for size in sizes {
-            // No more rows than there are; 64 of them otherwise, and keys and columns to match. On a processor, where a product of two
+            // No more rows than there are; 64 of them otherwise, and keys and columns to match. (Keys as they come: a growing cache is not to
+            // compile anything.) On a processor, where a product of two
             // matrices is hundreds of instructions, fewer side by side, or compiling takes seconds.
             let most = if caps.class == AdapterClass::Cpu { 32 } else { 64 };
             let blocks = |numbers: u32| numbers.clamp(1, most).div_ceil(size).next_power_of_two();
             let mut areas: Vec<(u32, u32)> = descending(blocks(shape.seq_q))
-                .flat_map(|rows| descending(blocks(shape.seq_k)).map(move |keys| (rows, keys)))
+                .flat_map(|rows| descending(most / size).map(move |keys| (rows, keys)))
                 .collect();
             // The most scores; of equals squares first, whose rows and keys are loaded least often, and then those with more rows.
             areas.sort_by_key(|&(rows, keys)| Reverse((rows * keys, Reverse(rows.max(keys)), rows)));

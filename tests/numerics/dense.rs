@@ -41,7 +41,7 @@ fn every_broadcast() {
 fn batch_and_head_are_not_confused() {
     let gpu = gpu!();
     for format in FORMATS {
-        for kernel in crate::common::KERNELS {
+        for kernel in gpu.kernels() {
             let with = |sizes| {
                 let case = Case::new(problem([2, 2, 2, 5, 11, 8, 8]).mask(format, Broadcast(sizes)), 3);
                 check(gpu, &case, &PlanOptions::kernel(kernel)).out
@@ -56,7 +56,7 @@ fn batch_and_head_are_not_confused() {
 fn one_bias_for_two_heads() {
     let gpu = gpu!();
     for dtype in DTYPES {
-        for kernel in crate::common::KERNELS {
+        for kernel in gpu.kernels() {
             let with = |heads| {
                 let mut case =
                     Case::new(problem([1, 2, 2, 4, 4, 2, 2]).bias(dtype, Broadcast([1, heads, 4, 4])), 4);
@@ -135,7 +135,7 @@ fn rows_of_minus_infinity_are_empty() {
         let hidden = |i: usize| i == 0 || i == 3 || i == 5;
         case.bias = Some((0..420).map(|n| if hidden(n / 70) { f32::NEG_INFINITY } else { 0.5 }).collect());
         check_all(gpu, &case);
-        for kernel in crate::common::KERNELS {
+        for kernel in gpu.kernels() {
             let got = check(gpu, &case, &PlanOptions::kernel(kernel));
             for row in (0..12).filter(|row| hidden(row % 6)) {
                 assert_eq!(got.out[row * 8..row * 8 + 8], [0.0; 8]);
@@ -227,7 +227,7 @@ fn a_causal_mask_in_every_form() {
     for s in [16, 31, 32, 40, 65] {
         let sizes = Broadcast([1, 1, s, s]);
         let sees = |n: u32| n % s <= n / s;
-        for kernel in crate::common::KERNELS {
+        for kernel in gpu.kernels() {
             let options = PlanOptions::kernel(kernel);
             let plain = problem([1, 1, 1, s, s, 64, 64]);
             let flag = check(gpu, &Case::new(plain.clone().causal(Alignment::TopLeft), 11), &options);

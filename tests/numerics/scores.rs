@@ -126,7 +126,7 @@ fn rounded_scores(case: &Case, h: u32, i: u32) -> Vec<f64> {
 #[test]
 fn a_sink_takes_its_share() {
     let gpu = gpu!();
-    for kernel in crate::common::KERNELS {
+    for kernel in gpu.kernels() {
         let mut case = Case::new(problem([1, 4, 1, 3, 8, 8, 8]).sink(Sink::PerHead), 5);
         case.sinks = Some(vec![8f32.ln(), 0.0, 1.0, 2.0]);
         case.q.fill(0.0);

@@ -12,7 +12,7 @@ fn combinations() -> impl Iterator<Item = Stats> {
 #[test]
 fn all_eight_combinations() {
     let gpu = gpu!();
-    for kernel in crate::common::KERNELS {
+    for kernel in gpu.kernels() {
         let options = PlanOptions::kernel(kernel);
         let mut problem = Problem::new(shape([2, 2, 1, 21, 45, 8, 8])).causal(Alignment::BottomRight);
         problem.stats = Stats::ALL;
@@ -32,7 +32,7 @@ fn all_eight_combinations() {
 #[test]
 fn lse_and_entropy_of_a_uniform_row_are_ln_n() {
     let gpu = gpu!();
-    for kernel in crate::common::KERNELS {
+    for kernel in gpu.kernels() {
         for n in [1, 2, 8, 33, 1000] {
             let mut problem = Problem::new(shape([1, 1, 1, 4, n, 8, 8]));
             problem.stats = Stats::ALL;
@@ -62,7 +62,7 @@ fn of_a_row_with_one_key() {
     let mut problem = Problem::new(shape([1, 1, 1, 3, 1, 8, 8]));
     problem.stats = Stats::ALL;
     let case = Case::new(problem, 3);
-    for kernel in crate::common::KERNELS {
+    for kernel in gpu.kernels() {
         let got = check(gpu, &case, &PlanOptions::kernel(kernel));
         assert_eq!(got.lse, got.row_max);
         assert_eq!(got.entropy.unwrap(), [0.0; 3]);

@@ -164,6 +164,35 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn value(field: &'static str, value: impl core::fmt::Display, rule: &'static str) -> Self {
-        Error::Value { field, value: value.to_string(), rule }
+        Error::Value { field, value: legible(value.to_string()), rule }
+    }
+}
+
+/// Numbers are displayed with all their zeros, which nobody counts.
+fn legible(number: String) -> String {
+    let long = number.len() > if number.contains('.') { 14 } else { 20 };
+    match number.parse::<f64>() {
+        Ok(x) if long => format!("{x:e}"),
+        _ => number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_legible() {
+        let value = |x: &dyn core::fmt::Display| match Error::value("x", x, "") {
+            Error::Value { value, .. } => value,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(value(&f32::MAX), "3.4028235e38");
+        assert_eq!(value(&1e-27f32), "1e-27");
+        assert_eq!(value(&-1e300f64), "-1e300");
+        assert_eq!(value(&0.1f32), "0.1");
+        assert_eq!(value(&f32::NAN), "NaN");
+        assert_eq!(value(&u64::MAX), "18446744073709551615");
+        assert_eq!(value(&"1 x 2 x 3"), "1 x 2 x 3");
     }
 }

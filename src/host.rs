@@ -10,6 +10,7 @@ use crate::plan::{Plan, PlanOptions, Stat, TableData, tables};
 use crate::prepared::Bound;
 use crate::problem::Problem;
 use crate::readback;
+use crate::score::Broadcast;
 use crate::tensor::Tensor;
 
 /// Host inputs of a problem. Numbers are f32 here; for a tensor stored as f16 or bf16 they are rounded on their way.
@@ -139,25 +140,41 @@ impl<'a> Inputs<'a> {
                 return Err(Error::Length { field: tensor.name(), got, expected });
             }
         }
-        let extent = |tensor| problem.view(tensor).map(|v| v.extent());
-        tables::present(
-            "bias",
-            self.bias.map(<[f32]>::len),
-            problem.bias.is_some().then_some(extent(Tensor::Bias)?),
-            ("Problem::bias", "ask for it with Problem::bias"),
-        )?;
-        let mask_bytes = match problem.bits(Tensor::Mask) {
-            1 => extent(Tensor::Mask)?.div_ceil(8),
-            _ => extent(Tensor::Mask)?,
-        };
-        tables::present(
-            "mask",
-            self.mask.map(<[u8]>::len),
-            problem.mask.is_some().then_some(mask_bytes),
-            ("Problem::mask", "ask for it with Problem::mask"),
-        )?;
+        for (tensor, got, sizes, words) in [
+            (
+                Tensor::Bias,
+                self.bias.map(<[f32]>::len),
+                problem.bias.map(|(_, sizes)| sizes),
+                ("Problem::bias", "ask for it with Problem::bias"),
+            ),
+            (
+                Tensor::Mask,
+                self.mask.map(<[u8]>::len),
+                problem.mask.map(|(_, sizes)| sizes),
+                ("Problem::mask", "ask for it with Problem::mask"),
+            ),
+        ] {
+            let expected = match sizes {
+                Some(sizes) => Some(dense_length(problem, tensor, sizes, got)?),
+                None => None,
+            };
+            tables::present(tensor.name(), got, expected, words)?;
+        }
         tables::check(problem, &self.tables)
     }
+}
+
+/// How many numbers (of a bias) or bytes (of a mask) there have to be. A problem without a pair reads none; what is as long as its own
+/// sizes say is welcome there all the same, so that an app may keep it for when there are pairs.
+fn dense_length(problem: &Problem, tensor: Tensor, sizes: Broadcast, got: Option<usize>) -> Result<u64> {
+    let stored = |elements: u64| if problem.bits(tensor) == 1 { elements.div_ceil(8) } else { elements };
+    let view = problem.view(tensor)?;
+    let own = stored(sizes.0.iter().fold(1, |n, &size| n.saturating_mul(size.into())));
+    Ok(if view.elements() == 0 && got.is_some_and(|got| got as u64 == own) {
+        own
+    } else {
+        stored(view.extent())
+    })
 }
 
 /// Host results of a problem.

@@ -98,7 +98,7 @@ pub enum LengthScale {
     /// `(0.1 ln(factor) + 1)^2`, 1 up to a factor of 1: YaRN's attention factor, which is on q and on k and so enters
     /// the score squared (Peng et al. 2023, arXiv 2309.00071).
     Yarn {
-        /// How many times longer the context is than the one trained on: finite.
+        /// How many times longer the context is than the one trained on: finite and above 0.
         factor: f32,
     },
 }
@@ -110,11 +110,11 @@ impl LengthScale {
                 Err(Error::value("train_len", train_len, "at least 2"))
             }
             LengthScale::Llama4 { coef, .. } if !coef.is_finite() => {
-                Err(Error::value("coef", coef, "finite"))
+                Err(Error::value("llama4 coef", coef, "finite"))
             }
-            LengthScale::Llama4 { floor: 0, .. } => Err(Error::value("floor", 0, "at least 1")),
-            LengthScale::Yarn { factor } if !factor.is_finite() => {
-                Err(Error::value("yarn factor", factor, "finite"))
+            LengthScale::Llama4 { floor: 0, .. } => Err(Error::value("llama4 floor", 0, "at least 1")),
+            LengthScale::Yarn { factor } if !(factor.is_finite() && factor > 0.0) => {
+                Err(Error::value("yarn factor", factor, "finite and above 0"))
             }
             _ => Ok(()),
         }

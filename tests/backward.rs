@@ -145,7 +145,7 @@ fn assert_right(given: &Given, truth: &backward::Truth, got: &Gradients) {
         let compared = compare(got, truth);
         let Bounded { value, bound } = truth.get(compared.at).copied().unwrap_or_default();
         assert!(
-            compared.passes(),
+            compared.passes() && compared.unspecified == 0,
             "{}\n{name}[{}] is {:?}, want {value:e} +- {bound:e}: {} times that",
             head(),
             compared.at,

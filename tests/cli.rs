@@ -678,6 +678,7 @@ fn run_reads_tensors_by_name() {
     succeeds(&["run", &packed, "--names", "layer.q,layer.k,layer.v", "--check"]);
     fails(&["run", &packed], 2, &["no tensor \"q\"", "layer.q", "--names"]);
     fails(&["run", &packed, "--names", "a,b"], 2, &["2 names", "3"]);
+    fails(&["run", &files.q, &files.k, &files.v, "--names", "q,k,v"], 2, &["--names", "three .npy files"]);
 }
 
 #[test]
@@ -689,7 +690,29 @@ fn run_says_what_is_wrong_with_its_input() {
     fails(&["run", q, k, &missing], 2, &["missing.npy", "cannot be read"]);
     fails(&["run", q, k], 2, &["2 files", "three .npy"]);
     fails(&["run", q], 2, &["q.npy", "three (q, k, v)"]);
-    fails(&["run", "tensors.pt"], 2, &["tensors.pt", ".pt", ".safetensors"]);
+    fails(&["run", q, k, v, "--causal", "top-left"], 2, &["top-left: is no .npy", "--causal=top-left"]);
+    fails(&["run", q, k, v, "--dropout", "-0.1,1"], 2, &["dropout rate is -0.1"]);
+    for flag in ["--q-len", "--kv-len", "--top-k", "--head", "--cu-seqlens-q"] {
+        let (_, err, code) = finish(&["run", q, k, v, flag, "-1"]);
+        assert!(code == 2 && err.contains("invalid value '-1'") && err.contains(flag), "{err}");
+    }
+    let (_, both) = files.path("both.safetensors");
+    fails(
+        &["run", q, k, v, "-o", &both, "--save-case", &both],
+        2,
+        &["both.safetensors: is -o", "--save-case"],
+    );
+    fails(&["run", q, k, v, "-o", q], 2, &["q.npy: is an input", "-o"]);
+    fails(&["study", "--html", &both, "--json", &both], 2, &["both.safetensors: is --html", "--json"]);
+    fails(&["softmax", &both], 2, &["both.safetensors", "cannot be read"]);
+    std::fs::write(&both, [0u8; 64]).unwrap();
+    fails(&["softmax", &both], 2, &["both.safetensors: is not a whole .npy file: it does not begin as one"]);
+    for share in ["nan", "-1", "2", "0"] {
+        let (_, err, code) = finish(&["tune", "--enough", share]);
+        assert!(code == 2 && err.contains("above 0 and at most 1"), "{err}");
+    }
+    fails(&["tune", "--file", q], 2, &["q.npy: ", "no tuning file"]);
+    fails(&["run", "tensors.pt"], 2, &["tensors.pt", ".safetensors"]);
     fails(&["run", q, v, v], 2, &["head dim of k: 6", "that of q: 4", "[1, 1, 5, 6]"]);
     fails(&["run", q, k, q], 2, &["heads of v: 2", "those of k: 1"]);
     let doubles = npy(&at("doubles.npy"), "<f8", false, &[1, 1, 5, 6], &[0; 240]);
@@ -787,7 +810,7 @@ fn check_passes_and_fails_by_the_format() {
     std::fs::write(&broken, &bytes[..bytes.len() - 1]).unwrap();
     let (out, _, code) = finish(&["check", broken.to_str().unwrap(), &good, "nowhere.safetensors", &missing]);
     assert_eq!(code, 2);
-    assert!(out.contains("nowhere.safetensors: cannot be read"), "{out}");
+    assert!(out.contains("nowhere.safetensors  ") && out.contains("FAIL  cannot be read"), "{out}");
     assert!(out.contains("1 of 4 passed, 1 failed, 2 could not be read"), "{out}");
 
     // One number of the expected output off.

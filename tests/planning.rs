@@ -633,14 +633,23 @@ fn rules_of_the_options() {
     let good = plain([2, 4, 2, 8, 9, 8, 8]);
     let is = |field, value: &str| (field, value.to_owned());
     let with = |problem: Problem| value_error(problem.check());
+    // The field, and the number however it is written.
+    let is_number = |(named, value): (&str, String), field: &str, number: f32| {
+        let read: f32 = value.parse().unwrap();
+        assert!(
+            named == field && read.total_cmp(&number).is_eq(),
+            "{named} is {value}, not {field} {number}"
+        );
+        assert!(value.len() <= 20, "{value}");
+    };
     for cap in [0.0, -0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 2.4e38] {
-        assert_eq!(with(good.clone().softcap(cap)), is("softcap", &cap.to_string()));
+        is_number(with(good.clone().softcap(cap)), "softcap", cap);
     }
     assert_eq!(with(good.clone().softcap(1e-40)).0, "scale / temperature");
     assert!(good.clone().softcap(2.3e38).check().is_ok());
     for eps in [-1.0, 1e-19, f32::NAN, f32::INFINITY] {
         let norm = QkNorm { eps, ..QkNorm::l2() };
-        assert_eq!(with(good.clone().qk_norm(norm)), is("qk_norm eps", &eps.to_string()));
+        is_number(with(good.clone().qk_norm(norm)), "qk_norm eps", eps);
         assert_eq!(good.clone().qk_norm(QkNorm::rms(eps)).check().is_ok(), eps == 1e-19);
     }
     for sizes in [[3, 4, 8, 9], [2, 2, 8, 9], [2, 4, 9, 8], [0, 4, 8, 9], [2, 4, 8, 0], [u32::MAX; 4]] {
@@ -658,13 +667,15 @@ fn rules_of_the_options() {
     }
     assert_eq!(
         with(good.clone().length_scale(LengthScale::Llama4 { coef: 0.1, floor: 0 })),
-        is("floor", "0")
+        is("llama4 floor", "0")
     );
     for x in [f32::NAN, f32::INFINITY] {
         let llama = LengthScale::Llama4 { coef: x, floor: 1 };
-        assert_eq!(with(good.clone().length_scale(llama)), is("coef", &x.to_string()));
+        is_number(with(good.clone().length_scale(llama)), "llama4 coef", x);
+    }
+    for x in [f32::NAN, f32::INFINITY, 0.0, -5.0] {
         let yarn = LengthScale::Yarn { factor: x };
-        assert_eq!(with(good.clone().length_scale(yarn)), is("yarn factor", &x.to_string()));
+        is_number(with(good.clone().length_scale(yarn)), "yarn factor", x);
     }
     for alignment in [Alignment::TopLeft, Alignment::Offset(0), Alignment::PerBatch] {
         for problem in [

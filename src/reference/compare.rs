@@ -16,10 +16,12 @@ pub struct Comparison {
     pub worst: f64,
     /// The index where that is.
     pub at: usize,
+    /// Numbers that have no true value (NaN in float64, from NaN or infinity in the inputs): nothing is said about them.
+    pub unspecified: usize,
 }
 
 impl Comparison {
-    /// Whether every number is within its bound.
+    /// Whether every number that has a true value is within its bound.
     pub fn passes(&self) -> bool {
         self.worst <= 1.0
     }
@@ -30,12 +32,14 @@ impl Comparison {
         Comparison {
             max_abs: self.max_abs.max(other.max_abs),
             max_rel: self.max_rel.max(other.max_rel),
+            unspecified: self.unspecified + other.unspecified,
             ..worse
         }
     }
 }
 
-/// Compares numbers with the truth, one by one. Different lengths, and NaN or infinity on one side only, are infinitely wrong.
+/// Compares numbers with the truth, one by one. Different lengths, and NaN or infinity where the truth is another number, are infinitely
+/// wrong. Where the truth is NaN there is nothing to compare with: such numbers are counted.
 pub fn compare(got: &[f32], truth: &[Bounded]) -> Comparison {
     let mut comparison = Comparison::default();
     if got.len() != truth.len() {
@@ -44,17 +48,22 @@ pub fn compare(got: &[f32], truth: &[Bounded]) -> Comparison {
     }
     for (at, (&got, want)) in got.iter().zip(truth).enumerate() {
         let got = f64::from(got);
-        let both_nan = got.is_nan() && want.value.is_nan();
-        if both_nan || got == want.value {
+        if want.value.is_nan() {
+            comparison.unspecified += 1;
             continue;
         }
-        let abs = (got - want.value).abs();
-        let share = if !abs.is_finite() { f64::INFINITY } else { abs / want.bound };
+        if got == want.value {
+            continue;
+        }
+        // NaN, from a number or from a bound, would lose every comparison below.
+        let or_infinite = |x: f64| if x.is_nan() { f64::INFINITY } else { x };
+        let abs = or_infinite((got - want.value).abs());
+        let share = if abs.is_finite() { or_infinite(abs / want.bound) } else { f64::INFINITY };
         comparison.max_abs = comparison.max_abs.max(abs);
         if want.value != 0.0 {
-            comparison.max_rel = comparison.max_rel.max(abs / want.value.abs());
+            comparison.max_rel = comparison.max_rel.max(or_infinite(abs / want.value.abs()));
         }
-        if share > comparison.worst || share.is_nan() {
+        if share > comparison.worst {
             (comparison.worst, comparison.at) = (share, at);
         }
     }
@@ -90,5 +99,45 @@ impl Truth {
             entropy: problem.stats.entropy.then(|| round(&self.entropy)),
             row_max: problem.stats.row_max.then(|| round(&self.row_max)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Bounded = Bounded { value: 1.0, bound: 1e-6 };
+
+    #[test]
+    fn what_is_infinitely_wrong() {
+        for (got, want) in [
+            (f32::NAN, ONE),
+            (f32::INFINITY, ONE),
+            (1.0, Bounded { value: f64::INFINITY, bound: 1.0 }),
+            (f32::NEG_INFINITY, Bounded { value: f64::INFINITY, bound: f64::INFINITY }),
+            (1.5, Bounded { value: 1.0, bound: f64::NAN }),
+            (1.5, Bounded { value: 1.0, bound: 0.0 }),
+        ] {
+            let wrong = compare(&[1.0, got], &[ONE, want]);
+            assert!(
+                !wrong.passes() && wrong.worst == f64::INFINITY && wrong.at == 1,
+                "{got}, {want:?}: {wrong:?}"
+            );
+            assert!(wrong.max_abs > 0.0, "{wrong:?}");
+            // Whatever it is merged with, and on whichever side.
+            let right = compare(&[1.0], &[ONE]);
+            for merged in [right.merge(wrong), wrong.merge(right)] {
+                assert!(!merged.passes() && merged.at == 1, "{merged:?}");
+            }
+        }
+        assert!(!compare(&[1.0], &[ONE, ONE]).passes());
+    }
+
+    #[test]
+    fn what_has_no_true_value_is_counted() {
+        let nothing = Bounded { value: f64::NAN, bound: f64::NAN };
+        let some = compare(&[f32::NAN, 3.0, 1.0], &[nothing, nothing, ONE]);
+        assert!(some.passes());
+        assert_eq!(some.merge(some).unspecified, 4);
     }
 }

@@ -245,6 +245,9 @@ impl Problem {
         let out = &self.out_layout;
         let mut steps = [(out.outer, self.rows[0]), (out.inner, self.rows[1]), (out.step, self.len)];
         steps.sort_unstable();
+        if steps.iter().any(|&(_, count)| count == 0) {
+            return Ok(());
+        }
         let mut within = 0u64;
         for (step, count) in steps {
             if count > 1 {

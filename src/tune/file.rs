@@ -223,8 +223,11 @@ impl Tuning {
     /// # Errors
     /// [`TuningError::Io`], and as [`Tuning::from_json`].
     pub fn load(path: &Path) -> Result<Self, TuningError> {
-        let text = std::fs::read_to_string(path).map_err(|e| io(path, e))?;
-        Self::from_json(&text)
+        Self::from_bytes(&std::fs::read(path).map_err(|e| io(path, e))?)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, TuningError> {
+        Self::from_json(std::str::from_utf8(bytes).map_err(|e| TuningError::Foreign(e.to_string()))?)
     }
 
     /// Reads a file; empty where there is none.
@@ -232,8 +235,8 @@ impl Tuning {
     /// # Errors
     /// As [`Tuning::load`], except for a file that does not exist.
     pub fn load_or_new(path: &Path) -> Result<Self, TuningError> {
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::from_json(&text),
+        match std::fs::read(path) {
+            Ok(bytes) => Self::from_bytes(&bytes),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Tuning::default()),
             Err(e) => Err(io(path, e)),
         }

@@ -742,6 +742,7 @@ fn compare_one(
 ) {
     let Some(got) = got else { return };
     let comparison = reference::compare(got, truth);
+    assert_eq!(comparison.unspecified, 0, "{}\n{name} has numbers without a true value", head());
     if comparison.passes() {
         return;
     }

@@ -2,7 +2,10 @@
 
 use crate::common::{Case, check_all, run, shape};
 use crate::gpu;
-use wgpu_attention::{Alignment, Attention, Outputs, PlanOptions, Problem, Stats};
+use wgpu_attention::{
+    Alignment, Attention, Broadcast, DType, Error, MaskFormat, Outputs, PlanOptions, Problem, Stats,
+    reference,
+};
 
 fn assert_empty(rows: std::ops::Range<usize>, width: usize, got: &Outputs) {
     for i in rows {
@@ -51,6 +54,38 @@ fn no_keys_at_all() {
             let got = run(gpu, &case, &PlanOptions::kernel(kernel));
             assert_eq!(got.out.len(), 24 * d as usize);
             assert_empty(0..24, d as usize, &got);
+        }
+    }
+}
+
+/// An app keeps its mask and its bias whether or not there is something to hide.
+#[test]
+fn masks_for_no_pairs() {
+    let gpu = gpu!();
+    let attention = Attention::new(&gpu.device);
+    for (numbers, sizes) in [([1, 2, 2, 0, 9, 8, 8], [1, 1, 1, 9]), ([2, 2, 2, 5, 0, 8, 8], [2, 1, 5, 1])] {
+        let sizes = Broadcast(sizes);
+        let count = sizes.0.iter().product::<u32>() as usize;
+        for kernel in crate::common::KERNELS {
+            for format in [MaskFormat::Bytes, MaskFormat::Bits] {
+                let problem =
+                    with_stats(Problem::new(shape(numbers))).bias(DType::F32, sizes).mask(format, sizes);
+                let case = Case::new(problem, 5);
+                let bytes = if format == MaskFormat::Bits { count.div_ceil(8) } else { count };
+                let (bias, mask) = (vec![0.0; count], vec![1; bytes]);
+                for inputs in [case.inputs().bias(&[]).mask(&[]), case.inputs().bias(&bias).mask(&mask)] {
+                    let options = PlanOptions::kernel(kernel);
+                    let got =
+                        attention.run_with_blocking(&gpu.queue, &case.problem, &inputs, &options).unwrap();
+                    assert!(got.out.iter().all(|&x| x == 0.0));
+                    assert_eq!(got.lse, Some(vec![f32::NEG_INFINITY; case.problem.rows() as usize]));
+                    let truth = reference::truth(&case.problem, &inputs).unwrap();
+                    assert!(truth.compare(&got).passes());
+                }
+                let wrong = vec![1; bytes + 1];
+                let error = case.inputs().bias(&bias).mask(&wrong).check(&case.problem).unwrap_err();
+                assert!(matches!(error, Error::Length { field: "mask", .. }), "{error}");
+            }
         }
     }
 }

@@ -96,6 +96,9 @@ struct NpyFile<'a> {
 
 impl<'a> NpyFile<'a> {
     fn open(path: &Path, bytes: &'a [u8]) -> Result<Self> {
+        if !bytes.starts_with(b"\x93NUMPY") {
+            return Err(Fail::file(path, "is not a whole .npy file: it does not begin as one"));
+        }
         if !sizes_fit(bytes) {
             return Err(Fail::file(path, "is not a whole .npy file: its shape is beyond 2^64 bytes"));
         }

@@ -137,11 +137,12 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     if is_stdout(args.json.as_ref()) && is_stdout(args.csv.as_ref()) {
         return Err(Fail::usage("--json and --csv cannot both go to standard output"));
     }
-    for path in [&args.json, &args.csv, &args.html].into_iter().flatten() {
-        if path.as_os_str() != "-" {
-            output::check_folder(path)?;
-        }
-    }
+    let file = |path: &Option<PathBuf>| path.clone().filter(|path| path.as_os_str() != "-");
+    let [json_file, csv_file] = [&args.json, &args.csv].map(file);
+    let written =
+        [("--json", json_file.as_deref()), ("--csv", csv_file.as_deref()), ("--html", args.html.as_deref())];
+    // --json over the file of --compare is a baseline that moves on.
+    output::check(&written, &args.peer.as_deref().into_iter().collect::<Vec<_>>())?;
     let before = args.compare.as_deref().map(compare::read).transpose()?;
     let report = suite::run(args)?;
     let changes = before.as_ref().map(|before| compare::changes(before, &report));
@@ -172,6 +173,12 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     }
     if let Some(wrong) = report.left_out.iter().find(|l| l.wrong) {
         return Err(Fail::Wrong(format!("{} on {}: {}", wrong.kernel, wrong.problem, wrong.because)));
+    }
+    if let (true, Some(first)) = (report.rows.is_empty(), report.left_out.first()) {
+        return Err(Fail::Wrong(format!(
+            "nothing was measured: {} on {}: {}",
+            first.kernel, first.problem, first.because
+        )));
     }
     Ok(ExitCode::SUCCESS)
 }

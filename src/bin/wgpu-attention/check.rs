@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use wgpu_attention::case::{Case, Failure, Report};
+use wgpu_attention::case::{Case, CaseError, Failure, Report};
 
 /// Compute case files and compare with the outputs they expect
 ///
@@ -67,6 +67,11 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
             }
             Err(error) => {
                 unreadable += 1;
+                // The line names the file already.
+                let error = match error {
+                    CaseError::InFile { error, .. } => *error,
+                    error => error,
+                };
                 line.reason = Some(error.to_string());
             }
         }

@@ -63,7 +63,7 @@ pub(crate) struct Head {
 }
 
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
-    output::check_folder(&args.html)?;
+    output::check(&[("--html", Some(&args.html))], &[])?;
     let gpu = args.gpu.open()?;
     writeln!(out, "adapter  {}", gpu.info.name)?;
     writeln!(out, "driver   {}", gpu.driver())?;

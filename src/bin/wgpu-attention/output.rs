@@ -3,10 +3,19 @@
 use crate::fail::{Fail, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Says early that a file could not be written, before minutes of work are spent on it.
-pub(crate) fn check_folder(path: &Path) -> Result<()> {
+/// Says early that a file could not be written, before minutes of work are spent on it; refuses to write two results into one file, or
+/// one over what is read.
+pub(crate) fn check(written: &[(&'static str, Option<&Path>)], read: &[&Path]) -> Result<()> {
+    let written = || written.iter().filter_map(|&(flag, path)| Some((flag, path?)));
+    for (_, path) in written() {
+        check_folder(path)?;
+    }
+    check_different(written(), read)
+}
+
+fn check_folder(path: &Path) -> Result<()> {
     let folder = folder(path);
     if path.is_dir() {
         return Err(Fail::file(path, "is a folder, but expected is a file to write"));
@@ -17,16 +26,52 @@ pub(crate) fn check_folder(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file beside its place and moves it there.
+fn check_different<'a>(
+    written: impl IntoIterator<Item = (&'static str, &'a Path)>,
+    read: &[&Path],
+) -> Result<()> {
+    // Another name of the same file counts too; one that is not there yet has its folder resolved.
+    let place = |path: &Path| {
+        path.canonicalize().unwrap_or_else(|_| {
+            let name = path.file_name().unwrap_or_default();
+            folder(path).canonicalize().map_or_else(|_| path.to_owned(), |folder| folder.join(name))
+        })
+    };
+    let mut seen: Vec<(&str, PathBuf)> = read.iter().map(|path| ("an input", place(path))).collect();
+    for (flag, path) in written {
+        let here = place(path);
+        // Devices and pipes take any number of things.
+        let is_file = !here.exists() || here.is_file();
+        if let Some((other, _)) = seen.iter().find(|(_, other)| is_file && *other == here) {
+            return Err(Fail::file(
+                path,
+                format_args!("is {other} and would be overwritten by {flag}: name another file"),
+            ));
+        }
+        seen.push((flag, here));
+    }
+    Ok(())
+}
+
+/// Writes a file beside its place and moves it there. Where the path leads to another place, as a link does, it goes there; where it
+/// leads to no file (a device, a pipe), bytes are simply written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     check_folder(path)?;
     let fail = |e: std::io::Error| Fail::file(path, format_args!("cannot be written: {e}"));
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = target.as_path();
+    if path.exists() && !path.is_file() {
+        return std::fs::write(path, bytes).map_err(fail);
+    }
     #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = tempfile::Builder::new();
     // Temporary files are private by default; this one is to have the permissions of any new file.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(folder(path)).map_err(fail)?;
+    if let Ok(old) = path.metadata() {
+        file.as_file().set_permissions(old.permissions()).map_err(fail)?;
+    }
     file.write_all(bytes).map_err(fail)?;
     file.persist(path).map_err(|e| fail(e.error))?;
     Ok(())
@@ -49,4 +94,54 @@ pub(crate) fn bar(steps: usize, message: &'static str) -> ProgressBar {
     bar.set_message(message);
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file.html", "link.html"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn what_is_no_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read(pipe).unwrap()
+        });
+        write(&pipe, b"through").unwrap();
+        assert_eq!(reader.join().unwrap(), b"through");
+        assert!(pipe.metadata().unwrap().file_type().is_fifo());
+        let null = Path::new("/dev/null");
+        write(null, b"gone").unwrap();
+        assert!(null.metadata().unwrap().file_type().is_char_device());
+    }
+
+    #[test]
+    fn one_file_is_not_written_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+        let same = folder.path().join(".").join("a");
+        check_different([("-o", a.as_path()), ("--save-case", b.as_path())], &[]).unwrap();
+        let twice = check_different([("-o", a.as_path()), ("--save-case", same.as_path())], &[]).unwrap_err();
+        assert!(twice.to_string().contains("is -o and would be overwritten by --save-case"), "{twice}");
+        let input = check_different([("-o", a.as_path())], &[&same]).unwrap_err();
+        assert!(input.to_string().contains("an input"), "{input}");
+        let null = Path::new("/dev/null");
+        check_different([("-o", null), ("--save-case", null)], &[]).unwrap();
+    }
 }

@@ -31,9 +31,9 @@ pub(crate) struct Args {
     /// before them
     #[arg(required = true, num_args = 1..=3, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Names of the tensors in a .safetensors file
-    #[arg(long, value_name = "Q,K,V", value_delimiter = ',', num_args = 1, default_value = "q,k,v")]
-    names: Vec<String>,
+    /// Names of the tensors in a .safetensors file [default: q,k,v]
+    #[arg(long, value_name = "Q,K,V", value_delimiter = ',', num_args = 1)]
+    names: Option<Vec<String>>,
     /// Order of the axes: bhsd is (batch, heads, seq, head_dim). Without a batch axis there is one batch
     #[arg(long)]
     layout: Option<LayoutArg>,
@@ -94,10 +94,10 @@ pub(crate) struct Args {
     align: Option<AlignArg>,
     /// Starts of packed sequences in q, from 0 to its rows: q is (heads, rows, head_dim), or with --layout bshd (rows, heads,
     /// head_dim), with a first axis of 1 or without
-    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     cu_seqlens_q: Option<Vec<u32>>,
     /// Starts of packed sequences in k and v
-    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     cu_seqlens_k: Option<Vec<u32>>,
     /// The document of each query, batch after batch: a row sees only keys of its own (int32)
     #[arg(
@@ -112,10 +112,10 @@ pub(crate) struct Args {
     )]
     documents_k: Option<Integers>,
     /// Valid queries of each batch: the rows after them are written as 0
-    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     q_len: Option<Vec<u32>>,
     /// Valid keys of each batch
-    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIST", value_delimiter = ',', num_args = 1, help_heading = MASKS)]
     kv_len: Option<Vec<u32>>,
     /// Which pairs may attend, bool or uint8 (not 0: yes); broadcasts to (batch, q_heads, seq_q, seq_k) as in numpy, so three
     /// axes are (q_heads, seq_q, seq_k)
@@ -143,7 +143,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = flags::normalizer, value_name = "KIND", help_heading = WEIGHTS)]
     normalizer: Option<Normalizer>,
     /// Each row attends to the K keys with the largest scores only
-    #[arg(long, value_name = "K", help_heading = WEIGHTS)]
+    #[arg(long, allow_hyphen_values = true, value_name = "K", help_heading = WEIGHTS)]
     top_k: Option<u32>,
     /// A sharper softmax for rows of high entropy H: scores times max(1, C4 H^4 + ... + C0) where H > ABOVE [default: the
     /// paper's numbers, arXiv 2410.01104]
@@ -153,7 +153,7 @@ pub(crate) struct Args {
     )]
     adaptive_temperature: Option<AdaptiveTemperature>,
     /// Dropout on the weights: the probability that one is dropped, and the two numbers from which follows which
-    #[arg(long, value_parser = flags::dropout, value_name = "RATE,SEED[,OFFSET]", help_heading = WEIGHTS)]
+    #[arg(long, value_parser = flags::dropout, allow_hyphen_values = true, value_name = "RATE,SEED[,OFFSET]", help_heading = WEIGHTS)]
     dropout: Option<DropoutArg>,
 
     /// Write the result here: .npy for out alone, .safetensors for out and what else is asked for
@@ -176,10 +176,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE.svg|FILE.png", help_heading = RESULTS)]
     heatmap: Option<PathBuf>,
     /// Query head of the heatmap
-    #[arg(long, default_value_t = 0, requires = "heatmap", help_heading = RESULTS)]
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true, requires = "heatmap", help_heading = RESULTS)]
     head: u32,
     /// Batch of the heatmap
-    #[arg(long, default_value_t = 0, requires = "heatmap", help_heading = RESULTS)]
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true, requires = "heatmap", help_heading = RESULTS)]
     batch: u32,
     /// Compare with float64; exit status 1 where a number is beyond its error bound
     #[arg(long, help_heading = RESULTS)]
@@ -221,9 +221,17 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let result = pollster::block_on(gpu.attention.run_plan(&gpu.queue, &plan, &inputs))?;
     let time = start.elapsed();
     writeln!(out, "adapter  {}, driver {}", gpu.info.name, gpu.driver())?;
-    writeln!(out, "kernel   {}", plan.key())?;
-    writeln!(out, "because  {}", plan.reason())?;
-    writeln!(out, "time     {:.1} ms, with compiling, upload and reading back", time.as_secs_f64() * 1e3)?;
+    if plan.slices().is_empty() {
+        writeln!(out, "kernel   none: there is nothing to compute")?;
+    } else {
+        writeln!(out, "kernel   {}", plan.key())?;
+        writeln!(out, "because  {}", plan.reason())?;
+        writeln!(
+            out,
+            "time     {:.1} ms, with compiling, upload and reading back",
+            time.as_secs_f64() * 1e3
+        )?;
+    }
     results::summary(work, &result, out)?;
     let scores = stage.map(|stage| results::scores(&gpu, work, stage)).transpose()?;
     if let (Some(stage), Some(scores)) = (stage, &scores) {
@@ -267,9 +275,12 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
 impl Args {
     /// Everything about the output files that can be wrong before there is something to write.
     fn check_outputs(&self) -> Result<()> {
-        for path in [&self.output, &self.heatmap, &self.save_case].into_iter().flatten() {
-            output::check_folder(path)?;
-        }
+        let written = [
+            ("-o", self.output.as_deref()),
+            ("--heatmap", self.heatmap.as_deref()),
+            ("--save-case", self.save_case.as_deref()),
+        ];
+        output::check(&written, &self.files.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         if let Some(path) = &self.heatmap
             && !matches!(path.extension().and_then(|e| e.to_str()), Some("svg" | "png"))
         {

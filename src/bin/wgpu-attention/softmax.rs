@@ -95,7 +95,7 @@ impl Args {
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let target = match &args.output {
         Some(path) => {
-            output::check_folder(path)?;
+            output::check(&[("-o", Some(path))], &[&args.file])?;
             Some((path, FileKind::of(path)?))
         }
         None => None,
@@ -164,6 +164,13 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
             comparison.max_abs,
             comparison.worst * 100.0
         )?;
+        if comparison.unspecified > 0 {
+            let count = comparison.unspecified;
+            writeln!(
+                out,
+                "            {count} numbers have no true value (NaN in float64) and were not compared"
+            )?;
+        }
         if !comparison.passes() {
             return Err(Fail::Wrong(format!("element {} is beyond its error bound", comparison.at)));
         }

@@ -57,10 +57,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
-    output::check_folder(&args.html)?;
-    if let Some(path) = &args.json {
-        output::check_folder(path)?;
-    }
+    output::check(&[("--html", Some(&args.html)), ("--json", args.json.as_deref())], &[])?;
     // Before any work, with the library's own words for a scale that it would refuse.
     if let Some(scale) = args.scale {
         Problem::new(Shape::self_attention(1, 1, 1, 1)).scale(Scale::Value(scale)).check()?;

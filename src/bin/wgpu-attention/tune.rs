@@ -8,10 +8,10 @@ use crate::html;
 use crate::output;
 use crate::run::flags::DTypeArg;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use wgpu_attention::tune::{Outcome, Tuner, Tuning};
+use wgpu_attention::tune::{Outcome, Tuner, Tuning, TuningError};
 
 /// Time kernels and tile sizes on this adapter, and keep the fastest in a file for `Attention::with_tuning` and `bench --tuning`
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: u64,
     /// Stop at this share of the adapter's lowest roof
-    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share, allow_hyphen_values = true)]
     enough: f64,
     /// The file; default: the one in the user's cache folder
     #[arg(long, value_name = "FILE")]
@@ -50,6 +50,20 @@ pub(crate) struct Args {
     adapter: Option<String>,
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "expected is a number above 0 and at most 1".to_owned())
+}
+
+/// A tuning file with its own name before what is wrong with it.
+pub(crate) fn read(path: &Path, read: fn(&Path) -> Result<Tuning, TuningError>) -> Result<Tuning> {
+    read(path).map_err(|error| match error {
+        // Has the name.
+        TuningError::Io { .. } => Fail::usage(error.to_string()),
+        error => Fail::file(path, error),
+    })
+}
+
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let usage = |e: wgpu_attention::tune::TuningError| Fail::usage(e.to_string());
     let file = match (&args.file, args.dry_run) {
@@ -59,7 +73,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     };
     // A file that cannot be read is not to be found out, and still less overwritten, after minutes of work.
     let mut tuning = match &file {
-        Some(file) => Tuning::load_or_new(file).map_err(usage)?,
+        Some(file) => read(file, Tuning::load_or_new)?,
         None => Tuning::default(),
     };
     let preset = match (args.preset, args.shapes.is_empty()) {

@@ -6,7 +6,7 @@ use super::report::{CheckedRows, FORMAT, LeftOut, Machine, Report, Row, Spread, 
 use crate::fail::{Fail, Result};
 use crate::gpu::Gpu;
 use crate::html;
-use crate::output;
+use crate::{output, tune};
 use indicatif::ProgressBar;
 use std::collections::HashSet;
 use std::path::Path;
@@ -189,11 +189,15 @@ fn read_peers(path: &Path) -> Result<Vec<Row>> {
 }
 
 fn read_tuning(path: Option<&Path>) -> Result<Tuning> {
-    let usage = |e: wgpu_attention::tune::TuningError| Fail::usage(e.to_string());
-    match path {
-        Some(path) => Tuning::load(path).map_err(usage),
-        None => Tuning::load(&Tuning::default_path().map_err(usage)?).map_err(usage),
+    if let Some(path) = path {
+        return tune::read(path, Tuning::load);
     }
+    let path = Tuning::default_path().map_err(|e| Fail::usage(e.to_string()))?;
+    if !path.exists() {
+        let why = "does not exist: find choices for this adapter with `wgpu-attention tune` first";
+        return Err(Fail::file(&path, why));
+    }
+    tune::read(&path, Tuning::load)
 }
 
 impl Suite {
@@ -276,7 +280,7 @@ impl Suite {
         // To be checked, and timed twice.
         let expected = 3.0 * self.expected_call(item, subject);
         (expected > left)
-            .then(|| format!("it would take about {expected:.1} s, and {left:.1} s are left (--seconds)"))
+            .then(|| format!("it would take about {expected:.1e} s, and {left:.1} s are left (--seconds)"))
     }
 
     fn row(&mut self, item: &Item, work: &Work, subject: &Subject) -> Result<Row, Skip> {

@@ -21,11 +21,21 @@ pub(super) struct Loaded {
 }
 
 pub(super) fn load(args: &Args) -> Result<Loaded> {
-    let [q_name, k_name, v_name] = args.names.as_slice() else {
-        return Err(Fail::usage(format!(
-            "--names has {} names, but expected are 3: Q,K,V",
-            args.names.len()
-        )));
+    let names = match args.names.as_deref() {
+        None => ["q", "k", "v"],
+        Some([q, k, v]) => [q, k, v].map(String::as_str),
+        Some(names) => {
+            return Err(Fail::usage(format!("--names has {} names, but expected are 3: Q,K,V", names.len())));
+        }
+    };
+    if let Some(word) = args.files.iter().find(|path| Kind::of(path).is_err() && !path.exists()) {
+        return Err(Fail::file(
+            word,
+            "is no .npy or .safetensors file (a value of a flag that may go without follows after =, as in --causal=top-left)",
+        ));
+    }
+    let unused = |what| {
+        Err(Fail::usage(format!("--names names the tensors of a .safetensors file, but given is {what}")))
     };
     let arrays = match args.files.as_slice() {
         [one] => {
@@ -38,11 +48,18 @@ pub(super) fn load(args: &Args) -> Result<Loaded> {
             let bytes = arrays::read_bytes(one)?;
             let tensors = Tensors::read(one, &bytes)?;
             if tensors.is_case() {
+                if args.names.is_some() {
+                    return unused("a case file");
+                }
                 return from_case(one, args);
             }
-            [tensors.get(one, q_name)?, tensors.get(one, k_name)?, tensors.get(one, v_name)?]
+            let [q, k, v] = names.map(|name| tensors.get(one, name));
+            [q?, k?, v?]
         }
         [q, k, v] => {
+            if args.names.is_some() {
+                return unused("three .npy files");
+            }
             for path in [q, k, v] {
                 if Kind::of(path)? != Kind::Npy {
                     return Err(Fail::file(

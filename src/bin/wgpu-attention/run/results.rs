@@ -134,8 +134,18 @@ pub(super) fn check(
             c.max_rel,
             c.worst * 100.0
         )?;
+        if c.unspecified > 0 {
+            let all = got.len();
+            writeln!(
+                out,
+                "           {} of {all} have no true value (NaN in float64) and were not compared",
+                c.unspecified
+            )?;
+        }
         if !c.passes() {
-            wrong.push(format!("{name} at element {}", c.at));
+            let pair = got.get(c.at).zip(want.get(c.at));
+            let numbers = pair.map(|(got, want)| format!(" (got {got:e}, expected {:e})", want.value));
+            wrong.push(format!("{name} at element {}{}", c.at, numbers.unwrap_or_default()));
         }
     }
     match wrong.as_slice() {

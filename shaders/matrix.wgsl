@@ -296,17 +296,19 @@ fn attention(
 // matrices is one instruction on a graphics card, and hundreds on a processor.)
 fn multiply_scores(subgroup: u32, subgroups: u32) {
     for (var block = subgroup; block < ROW_BLOCKS; block += subgroups) {
-        var sums = array<Sums, KEY_BLOCKS>();
-        for (var d = 0u; d < QK_BLOCKS; d++) {
-            let q = coopLoadT<Left>(&q_halves[block * SIZE * QK_STRIDE + d * SIZE], QK_STRIDE);
-            for (var key = 0u; key < KEY_BLOCKS; key++) { // unroll
-                // A key is a column of k^T.
-                let k = coopLoad<Right>(&kv_halves[key * SIZE * QK_STRIDE + d * SIZE], QK_STRIDE);
-                sums[key] = coopMultiplyAdd(q, k, sums[key]);
+        for (var first = 0u; first < KEY_BLOCKS; first += KEYS_ABREAST) {
+            var sums = array<Sums, KEYS_ABREAST>();
+            for (var d = 0u; d < QK_BLOCKS; d++) {
+                let q = coopLoadT<Left>(&q_halves[block * SIZE * QK_STRIDE + d * SIZE], QK_STRIDE);
+                for (var n = 0u; n < KEYS_ABREAST; n++) { // unroll
+                    // A key is a column of k^T.
+                    let k = coopLoad<Right>(&kv_halves[(first + n) * SIZE * QK_STRIDE + d * SIZE], QK_STRIDE);
+                    sums[n] = coopMultiplyAdd(q, k, sums[n]);
+                }
             }
-        }
-        for (var key = 0u; key < KEY_BLOCKS; key++) { // unroll
-            coopStore(sums[key], &products[key * SIZE * SCORE_STRIDE + block * SIZE], SCORE_STRIDE);
+            for (var n = 0u; n < KEYS_ABREAST; n++) { // unroll
+                coopStore(sums[n], &products[(first + n) * SIZE * SCORE_STRIDE + block * SIZE], SCORE_STRIDE);
+            }
         }
     }
 }
@@ -314,16 +316,19 @@ fn multiply_scores(subgroup: u32, subgroups: u32) {
 // p v of the tile, for one part of v's columns.
 fn multiply_values(part: u32, subgroup: u32, subgroups: u32) {
     for (var block = subgroup; block < ROW_BLOCKS; block += subgroups) {
-        var sums = array<Sums, OUT_BLOCKS>();
-        for (var key = 0u; key < KEY_BLOCKS; key++) {
-            let p = coopLoad<Left>(&weights[key * SIZE * WEIGHT_STRIDE + block * SIZE], WEIGHT_STRIDE);
-            for (var column = 0u; column < OUT_BLOCKS; column++) { // unroll
-                let v = coopLoadT<Right>(&kv_halves[key * SIZE * V_STRIDE + (part * OUT_BLOCKS + column) * SIZE], V_STRIDE);
-                sums[column] = coopMultiplyAdd(p, v, sums[column]);
+        for (var first = 0u; first < OUT_BLOCKS; first += COLUMNS_ABREAST) {
+            var sums = array<Sums, COLUMNS_ABREAST>();
+            for (var key = 0u; key < KEY_BLOCKS; key++) {
+                let p = coopLoad<Left>(&weights[key * SIZE * WEIGHT_STRIDE + block * SIZE], WEIGHT_STRIDE);
+                for (var n = 0u; n < COLUMNS_ABREAST; n++) { // unroll
+                    let column = (part * OUT_BLOCKS + first + n) * SIZE;
+                    let v = coopLoadT<Right>(&kv_halves[key * SIZE * V_STRIDE + column], V_STRIDE);
+                    sums[n] = coopMultiplyAdd(p, v, sums[n]);
+                }
             }
-        }
-        for (var column = 0u; column < OUT_BLOCKS; column++) { // unroll
-            coopStoreT(sums[column], &products[block * SIZE * OUT_STRIDE + column * SIZE], OUT_STRIDE);
+            for (var n = 0u; n < COLUMNS_ABREAST; n++) { // unroll
+                coopStoreT(sums[n], &products[block * SIZE * OUT_STRIDE + (first + n) * SIZE], OUT_STRIDE);
+            }
         }
     }
 }

@@ -115,7 +115,7 @@ alias Sums = coop_mat{size}x{size}<f32, C>;
     )
 }
 
-fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) -> [(&'static str, u32); 22] {
+fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) -> [(&'static str, u32); 24] {
     let (size, tiles) = (matrix.size, &key.tiles);
     let columns = matrix.out_blocks * size;
     [
@@ -124,6 +124,8 @@ fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) ->
         ("KEY_BLOCKS", matrix.key_blocks),
         ("QK_BLOCKS", at.qk_blocks),
         ("OUT_BLOCKS", matrix.out_blocks),
+        ("KEYS_ABREAST", matrix.abreast.min(matrix.key_blocks)),
+        ("COLUMNS_ABREAST", matrix.abreast.min(matrix.out_blocks)),
         ("OUT_PARTS", at.out_parts),
         ("ROWS", tiles.rows()),
         ("ROW_GROUPS", tiles.row_groups),

@@ -157,10 +157,10 @@ fn sizes_by_hand() {
     let mut checked = 0;
     for size in [8, 16] {
         for threads in [32, 64, 256] {
-            for (row_blocks, key_blocks, out_blocks) in
-                [(1, 1, 1), (2, 4, 2), (4, 2, 8), (8, 1, 1), (1, 8, 16)]
+            for (row_blocks, key_blocks, out_blocks, abreast) in
+                [(1, 1, 1, 1), (2, 4, 2, 4), (4, 2, 8, 2), (8, 1, 1, 8), (1, 8, 16, 1)]
             {
-                let matrix = MatrixTiles { size, threads, row_blocks, key_blocks, out_blocks };
+                let matrix = MatrixTiles { size, threads, row_blocks, key_blocks, out_blocks, abreast };
                 if let Ok(plan) = Plan::new(&problem, &caps, &PlanOptions::matrix(matrix)) {
                     check(&plan, &caps);
                     checked += 1;
@@ -274,7 +274,8 @@ fn sizes_that_do_not_fit_are_refused() {
         (MatrixTiles { row_blocks: 3, ..good }, "matrix.row_blocks"),
         (MatrixTiles { row_blocks: u32::MAX, ..good }, "matrix.row_blocks"),
         (MatrixTiles { key_blocks: 0, ..good }, "matrix.key_blocks"),
-        (MatrixTiles { out_blocks: 32, ..good }, "matrix.out_blocks"),
+        (MatrixTiles { out_blocks: 64, ..good }, "matrix.out_blocks"),
+        (MatrixTiles { abreast: 5, ..good }, "matrix.abreast"),
     ] {
         assert_eq!(common::value_error(make(matrix)).0, field, "{matrix:?}");
     }

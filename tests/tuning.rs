@@ -199,7 +199,8 @@ fn the_matrix_kernel_is_tried_where_it_can_run() {
         }
     }
     // As a file keeps it, and as it was before there were matrices.
-    let matrix = MatrixTiles { size: 8, threads: 32, row_blocks: 4, key_blocks: 4, out_blocks: 2 };
+    let matrix =
+        MatrixTiles { size: 8, threads: 32, row_blocks: 4, key_blocks: 4, out_blocks: 2, abreast: 1 };
     let options = PlanOptions::matrix(matrix);
     let text = serde_json::to_string(&options).unwrap();
     assert_eq!(serde_json::from_str::<PlanOptions>(&text).unwrap(), options);

@@ -24,6 +24,9 @@ pub struct MatrixTiles {
     pub key_blocks: u32,
     /// Matrices of v's columns that are multiplied between two barriers.
     pub out_blocks: u32,
+    /// Matrices of sums that one subgroup keeps side by side, each with its instructions written out: a power of two. What is on their left is
+    /// loaded once for all of them.
+    pub abreast: u32,
 }
 
 /// The widest head: what a thread holds of the output grows with it, and what is staged.
@@ -122,11 +125,12 @@ impl MatrixTiles {
 
     /// Refuses sizes that do not fit together or that the device does not have.
     pub(crate) fn check(&self, shape: &Shape, caps: &Caps) -> Result<()> {
-        let powers: [(&'static str, u32, u32); 4] = [
+        let powers: [(&'static str, u32, u32); 5] = [
             ("matrix.threads", self.threads, 1024),
             ("matrix.row_blocks", self.row_blocks, 32),
             ("matrix.key_blocks", self.key_blocks, 16),
-            ("matrix.out_blocks", self.out_blocks, 16),
+            ("matrix.out_blocks", self.out_blocks, 32),
+            ("matrix.abreast", self.abreast, 16),
         ];
         for (field, value, most) in powers {
             if !value.is_power_of_two() || value > most {
@@ -199,22 +203,24 @@ impl MatrixTiles {
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         for size in sizes {
             // No more rows than there are; 64 of them otherwise, and keys and columns to match. (Keys as they come: a growing cache is not to
-            // compile anything.) On a processor, where a product of two
-            // matrices is hundreds of instructions, fewer side by side, or compiling takes seconds.
-            let most = if caps.class == AdapterClass::Cpu { 32 } else { 64 };
+            // compile anything.) On a processor a product of two matrices is hundreds of instructions: one at a time, or compiling takes
+            // seconds.
+            let (most, abreast) = if caps.class == AdapterClass::Cpu { (32, 1) } else { (64, 4) };
             let blocks = |numbers: u32| numbers.clamp(1, most).div_ceil(size).next_power_of_two();
+            let wide = |numbers: u32| numbers.clamp(1, 64).div_ceil(size).next_power_of_two();
             let mut areas: Vec<(u32, u32)> = descending(blocks(shape.seq_q))
                 .flat_map(|rows| descending(most / size).map(move |keys| (rows, keys)))
                 .collect();
             // The most scores; of equals squares first, whose rows and keys are loaded least often, and then those with more rows.
             areas.sort_by_key(|&(rows, keys)| Reverse((rows * keys, Reverse(rows.max(keys)), rows)));
             for (row_blocks, key_blocks) in areas {
-                for out_blocks in descending(blocks(shape.head_dim_v)) {
+                for out_blocks in descending(wide(shape.head_dim_v)) {
                     // A subgroup for each block of rows, and more where a thread would hold too much output.
                     for factor in [1, 2, 4, 8] {
                         let threads =
                             caps.max_subgroup_size.max(1).saturating_mul(row_blocks).saturating_mul(factor);
-                        let tiles = MatrixTiles { size, threads, row_blocks, key_blocks, out_blocks };
+                        let tiles =
+                            MatrixTiles { size, threads, row_blocks, key_blocks, out_blocks, abreast };
                         if tiles.check(shape, caps).is_ok() {
                             return Ok(tiles);
                         }
@@ -307,9 +313,10 @@ impl fmt::Display for MatrixTiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}x{} tiles of {size}x{size}, {} threads, {} columns",
+            "{}x{} tiles of {size}x{size}, {} abreast, {} threads, {} columns",
             self.rows(),
             self.keys(),
+            self.abreast,
             self.threads,
             self.out_blocks.saturating_mul(self.size),
             size = self.size,

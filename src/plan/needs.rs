@@ -231,12 +231,20 @@ fn matrix_iterations(key: &PipelineKey, matrix: &MatrixTiles, seq_k: u64, passes
         [matrix.threads, matrix.rows(), matrix.keys(), key.tiles.key_lanes(), at.out_parts].map(u64::from);
     let dim4 = u64::from(key.head_dim_qk.div_ceil(4));
     let staging = |vec4s: u64| vec4s.div_ceil(threads) + 1;
-    let blocks = u64::from(matrix.row_blocks) + 1;
+    // Of each block of rows: groups of sums that stand side by side, and what each sum is of.
+    let abreast = matrix.abreast.max(1);
+    let [key_groups, column_groups] =
+        [matrix.key_blocks, matrix.out_blocks].map(|blocks| u64::from(blocks.div_ceil(abreast)));
+    let products = |groups: u64, terms: u32| {
+        u64::from(matrix.row_blocks) * (1 + groups * (1 + u64::from(terms) + 1) + 1) + 1
+    };
+    let score_products = products(key_groups, at.qk_blocks);
+    let out_products = products(column_groups, matrix.key_blocks);
     let stage_q = staging(rows * u64::from(at.qk_stride / 4));
     let norms = if key.qk_norm.is_some() { staging(keys) * (u64::from(key.head_dim_qk) + 2) } else { 0 };
-    let scores = staging(keys * u64::from(at.qk_stride / 4)) + norms + blocks + 1;
+    let scores = staging(keys * u64::from(at.qk_stride / 4)) + norms + score_products;
     let softmax = staging(keys) + lanes + 1;
-    let output = staging(keys * u64::from(at.v_stride / 4)) + parts * blocks;
+    let output = staging(keys * u64::from(at.v_stride / 4)) + parts * out_products;
     let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
     let tiles = seq_k.div_ceil(keys);
     let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();

@@ -24,6 +24,8 @@ fn near_matrix(t: MatrixTiles) -> Vec<MatrixTiles> {
         MatrixTiles { threads: t.threads / 2, ..t },
         MatrixTiles { out_blocks: twice(t.out_blocks), ..t },
         MatrixTiles { out_blocks: t.out_blocks / 2, ..t },
+        MatrixTiles { abreast: twice(t.abreast), ..t },
+        MatrixTiles { abreast: t.abreast / 2, ..t },
         // The other size of matrices, for as many rows and keys.
         MatrixTiles {
             size: 24u32.saturating_sub(t.size),

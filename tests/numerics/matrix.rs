@@ -38,7 +38,7 @@ fn hostile_shapes() {
         return;
     }
     for (sq, sk, dqk, dv) in [
-        (1, 1, 1, 1),
+        (1, 1, 1, 1, 1),
         (1, 0, 8, 8),
         (1, 33, 64, 64),
         (2, 8, 7, 9),
@@ -277,18 +277,18 @@ fn sizes_by_hand() {
     let problem = halves([1, 2, 1, 70, 75, 20, 44]).causal(Alignment::Offset(4)).qk_norm(QkNorm::rms(1e-6));
     let mut ran = 0;
     for &size in &gpu.attention.caps().matrix_sizes.clone() {
-        for (subgroups, row_blocks, key_blocks, out_blocks) in [
-            (1, 1, 1, 1),
-            (1, 4, 2, 2),
-            (4, 4, 4, 4),
-            (8, 2, 1, 8),
-            (2, 4, 1, 2),
-            (3, 2, 2, 1),
-            (2, 2, 2, 2),
-            (1, 2, 8, 1),
+        for (subgroups, row_blocks, key_blocks, out_blocks, abreast) in [
+            (1, 1, 1, 1, 1),
+            (1, 4, 2, 2, 1),
+            (4, 4, 4, 4, 2),
+            (8, 2, 1, 8, 4),
+            (2, 4, 1, 2, 2),
+            (3, 2, 2, 1, 1),
+            (2, 2, 2, 2, 16),
+            (1, 2, 8, 1, 4),
         ] {
             let threads = subgroup * subgroups;
-            let matrix = MatrixTiles { size, threads, row_blocks, key_blocks, out_blocks };
+            let matrix = MatrixTiles { size, threads, row_blocks, key_blocks, out_blocks, abreast };
             let case = halves_case(problem.clone(), 11);
             match gpu.attention.plan_with(&case.problem, &PlanOptions::matrix(matrix)) {
                 Ok(_) => {

@@ -10,32 +10,36 @@ import { join } from "node:path";
 
 Object.assign(globalThis, globals);
 const folder = process.argv[2];
-const gpu = create(["backend=vulkan"]); // kept: what it made dies with it
+// No driver, and so every feature. Kept: what it made dies with it.
+const gpu = create(["backend=null"]);
 const adapter = await gpu.requestAdapter();
 if (!adapter) {
   console.error("no adapter");
   process.exit(2);
 }
-// WebGPU's default limits and no feature; for shaders that use subgroups, which are never given to a browser, a device that has them.
+// WebGPU's default limits and no feature; for shaders that use subgroups or f16 as a type, which are never given to a device without, one that has
+// them.
 const device = await adapter.requestDevice();
-const subgroups = adapter.features.has("subgroups")
-  ? await (await gpu.requestAdapter()).requestDevice({ requiredFeatures: ["subgroups"] })
-  : undefined;
+const features = ["subgroups", "shader-f16"].filter((name) => adapter.features.has(name));
+const able = await (await gpu.requestAdapter()).requestDevice({ requiredFeatures: features });
 let errors = 0;
 const files = readdirSync(folder).filter((name) => name.endsWith(".wgsl")).sort();
 for (const name of files) {
   let code = readFileSync(join(folder, name), "utf8");
-  let on = device;
-  if (code.includes("subgroupBroadcast(")) {
-    if (!subgroups) {
-      console.error(`${name}: this adapter has no subgroups`);
-      errors += 1;
-      continue;
-    }
-    // naga does not know the directive that browsers want.
-    code = `enable subgroups;\n${code}`;
-    on = subgroups;
+  const needs = [
+    ["subgroups", code.includes("subgroupBroadcast(")],
+    ["shader-f16", code.includes("enable f16;")],
+  ];
+  const needed = needs.filter(([, needed]) => needed).map(([name]) => name);
+  const missing = needed.filter((name) => !features.includes(name));
+  if (missing.length > 0) {
+    console.error(`${name}: this adapter has no ${missing.join(" and no ")}`);
+    errors += 1;
+    continue;
   }
+  // naga does not know the directive that browsers want.
+  if (needed.includes("subgroups")) code = `enable subgroups;\n${code}`;
+  const on = needed.length > 0 ? able : device;
   on.pushErrorScope("validation");
   const module = on.createShaderModule({ code });
   const { messages } = await module.getCompilationInfo();

@@ -112,8 +112,8 @@ fn allowed4(seq: Sequence, h: u32, i: u32, j: u32) -> vec4<bool> {
     }
     if (MASK_MOD) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            seen[r] = seen[r] && user_mask_mod(params.first_batch + seq.b, params.first_head + h,
-                params.first_row + min(i + r, params.rows - 1u), j);
+            seen[r] = seen[r] && user_mask_mod(params.user_batch + seq.b, params.user_head + h,
+                params.user_row + min(i + r, params.rows - 1u), j);
         }
     }
     return seen;

@@ -111,6 +111,12 @@ struct Params {
     // The multiplier that depends on the row, see sharpness.wgsl.
     length_coef: f32,
     length_floor: u32,
+
+    // What is added to batch, head and row for user code, whose indices are the whole problem's: the place of this slice in it, also where
+    // the problem is itself a part of another.
+    user_batch: u32,
+    user_head: u32,
+    user_row: u32,
     // Passes of the gradient are told more: shaders/backward/params.wgsl goes here.
 }
 

@@ -57,8 +57,8 @@ fn finish_scores(products: vec4<f32>, seq: Sequence, h: u32, i: u32, j: u32) -> 
     }
     if (SCORE_MOD) {
         for (var r = 0u; r < 4u; r++) { // unroll
-            let score = user_score_mod(s[r] * (LN_2 / LOG2_UNIT), params.first_batch + seq.b, params.first_head + h,
-                params.first_row + min(i + r, params.rows - 1u), j);
+            let score = user_score_mod(s[r] * (LN_2 / LOG2_UNIT), params.user_batch + seq.b, params.user_head + h,
+                params.user_row + min(i + r, params.rows - 1u), j);
             s[r] = clamp(score, -MAX_BIAS, MAX_BIAS) * UNIT;
         }
     }

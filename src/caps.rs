@@ -61,6 +61,8 @@ pub struct Caps {
     /// Each n for which n x n matrices of f16 can be multiplied with sums in f32, by shaders as they may be written for the device.
     /// Empty where the device lacks [`MATRIX_FEATURES`] or nobody has said what its adapter has: see [`Caps::with_matrices`].
     pub matrix_sizes: Vec<u32>,
+    /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
+    pub shader_f16: bool,
 }
 
 impl Caps {
@@ -85,6 +87,7 @@ impl Caps {
             max_loop_iterations: loop_iterations(info),
             subgroup_size: (features.contains(wgpu::Features::SUBGROUP) && least == most).then_some(least),
             max_subgroup_size: if features.contains(wgpu::Features::SUBGROUP) { most } else { 0 },
+            shader_f16: features.contains(wgpu::Features::SHADER_F16),
             ..Self::from_limits(limits, info.device_type.into())
         }
     }
@@ -106,6 +109,7 @@ impl Caps {
             subgroup_size: None,
             max_subgroup_size: 0,
             matrix_sizes: Vec::new(),
+            shader_f16: false,
         }
     }
 
@@ -166,8 +170,10 @@ impl Caps {
 }
 
 /// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed),
-/// and subgroups, for [`Kernel::Rows`](crate::Kernel::Rows). None is needed, and none for f16 or bf16.
-pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP);
+/// subgroups, for [`Kernel::Rows`](crate::Kernel::Rows), and f16 as a type of the shader's own, for tensors that are stored so
+/// ([`PlanOptions::native_f16`](crate::PlanOptions)). None is needed, and none for f16 or bf16.
+pub const OPTIONAL_FEATURES: wgpu::Features =
+    wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP).union(wgpu::Features::SHADER_F16);
 
 /// Features that [`Kernel::Matrix`](crate::Kernel::Matrix) needs. One of them is experimental in wgpu, which gives it only to who
 /// passes [`wgpu::ExperimentalFeatures::enabled`], an unsafe function: this crate never does, and no device has them by default.

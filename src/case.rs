@@ -18,6 +18,7 @@ mod check;
 mod error;
 mod gradients;
 mod header;
+mod keys;
 mod rules;
 mod softmax;
 mod work;
@@ -32,14 +33,15 @@ pub use work::Work;
 use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
-use crate::mask::Alignment;
+use crate::mask::{Alignment, MaskFormat};
 use crate::problem::Problem;
 use crate::qk_norm::NormGains;
+use crate::reference::{Bounded, Truth};
 use crate::score::Sink;
 use crate::scores::ScoreStage;
 use crate::sequences::Sequences;
 use crate::shape::Shape;
-use crate::sharpness::{LengthScale, Scale, Temperature};
+use crate::sharpness::{Scale, Temperature};
 use crate::tensor::Tensor;
 use array::Array;
 use header::Header;
@@ -96,7 +98,7 @@ impl Case {
                 None
             }
         };
-        let missing = work::missing(&arrays);
+        let missing = work::missing(&header, &arrays);
         let work = match shape {
             Some(shape) if missing.is_empty() => Some(Work::new(&header, &arrays, shape)?),
             _ => None,
@@ -112,7 +114,7 @@ impl Case {
     /// [`reference::truth`](crate::reference::truth)). `row_max` has no place in the format and is left out.
     ///
     /// # Errors
-    /// [`CaseError::Unsayable`] for a problem that the format has no words for; what [`Inputs::check`] finds.
+    /// What [`Inputs::check`] finds; [`CaseError::Unsayable`] for packed sequences that are all shorter than the problem's longest.
     pub fn new(
         name: impl Into<String>,
         problem: &Problem,
@@ -121,7 +123,6 @@ impl Case {
         tolerance: Tolerance,
     ) -> Result<Self, CaseError> {
         inputs.check(problem)?;
-        Self::says(problem)?;
         let sequences = Sequences::new(problem, &inputs.tables);
         for (field, size, longest) in [
             ("seq_q", problem.shape.seq_q, (0..problem.shape.batch).map(|b| sequences.queries(b)).max()),
@@ -133,7 +134,20 @@ impl Case {
             }
         }
         let mut header = Header::new(name.into(), Op::Attention, tolerance);
-        header.bshd = problem.q_layout == Layout::Bshd;
+        let layouts = [problem.q_layout, problem.k_layout, problem.v_layout, problem.out_layout];
+        header.bshd = layouts == [Layout::Bshd; 4];
+        if !header.bshd {
+            for (tensor, layout) in Tensor::MAIN.into_iter().zip(layouts) {
+                header.strides[tensor as usize] = match layout {
+                    Layout::Bhsd => None,
+                    _ => Some(problem.view(tensor)?.strides()),
+                };
+            }
+        }
+        header.mask_bits = problem.mask.is_some_and(|(format, _)| format == MaskFormat::Bits);
+        header.length_scale = problem.length_scale;
+        header.score_mod = problem.score_mod.as_ref().map(|code| code.wgsl().to_owned());
+        header.mask_mod = problem.mask_mod.as_ref().map(|code| code.wgsl().to_owned());
         header.scale = match problem.scale {
             Scale::RsqrtHeadDim => None,
             scale => Some(scale.value(problem.shape.head_dim_qk)),
@@ -164,10 +178,17 @@ impl Case {
         let rows = [size(out_batch), size(s.q_heads), size(out_rows)];
         let mut arrays = BTreeMap::new();
         let mut put = |name: &str, array: Array| arrays.insert(name.to_owned(), array);
-        let [dtype, _, _, out_dtype] = problem.dtypes;
-        put("q", Array::stored(dtype, &tensor(Tensor::Q)?, inputs.q));
-        put("k", Array::stored(dtype, &tensor(Tensor::K)?, inputs.k));
-        put("v", Array::stored(dtype, &tensor(Tensor::V)?, inputs.v));
+        // In the order of the axes, wherever the numbers are on the device.
+        let in_order = |of: Tensor, numbers: &[f32]| -> crate::Result<Vec<f32>> {
+            Ok(match header.strides[of as usize] {
+                None => numbers.to_vec(),
+                Some(_) => problem.view(of)?.gather(numbers),
+            })
+        };
+        let [q_type, k_type, v_type, out_dtype] = problem.dtypes;
+        put("q", Array::stored(q_type, &tensor(Tensor::Q)?, &in_order(Tensor::Q, inputs.q)?));
+        put("k", Array::stored(k_type, &tensor(Tensor::K)?, &in_order(Tensor::K, inputs.k)?));
+        put("v", Array::stored(v_type, &tensor(Tensor::V)?, &in_order(Tensor::V, inputs.v)?));
         if let (Some((dtype, sizes)), Some(bias)) = (problem.bias, inputs.bias) {
             put("bias", Array::stored(dtype, &sizes.0.map(size), bias));
         }
@@ -176,7 +197,11 @@ impl Case {
             let keeps = |at| u8::from(crate::reference::mask_keeps(format, mask, at));
             put("mask", Array::u8(&sizes.0.map(size), (0..count).map(keeps).collect()));
         }
-        for (name, heads) in [("alibi_slopes", inputs.tables.alibi_slopes), ("sinks", inputs.tables.sinks)] {
+        for (name, heads) in [
+            ("alibi_slopes", inputs.tables.alibi_slopes),
+            ("sinks", inputs.tables.sinks),
+            ("ssmax", inputs.tables.ssmax),
+        ] {
             if let Some(heads) = heads {
                 put(name, Array::f32(&[heads.len()], heads));
             }
@@ -217,10 +242,22 @@ impl Case {
             put("causal_offset", Array::i32(&[offsets.len()], offsets));
         }
         if let Some(taus) = inputs.tables.temperature {
-            put("temperature_per_head", Array::f32(&[taus.len()], taus));
+            match problem.temperature {
+                Temperature::PerRow => put("temperature_per_row", Array::f32(&rows, taus)),
+                _ => put("temperature_per_head", Array::f32(&[taus.len()], taus)),
+            };
         }
+        if let Some(user) = inputs.tables.user {
+            put("user", Array::u32(user));
+        }
+        let view = problem.view(Tensor::Out)?;
+        if expected.out.len() as u64 != view.extent() {
+            let (got, expected) = (expected.out.len() as u64, view.extent());
+            return Err(crate::Error::Length { field: "out", got, expected }.into());
+        }
+        let out = in_order(Tensor::Out, &expected.out)?;
         let outputs = [
-            ("out", out_shape.as_slice(), Some(&expected.out)),
+            ("out", out_shape.as_slice(), Some(&out)),
             ("lse", &rows, expected.lse.as_ref()),
             ("entropy", &rows, expected.entropy.as_ref()),
         ];
@@ -237,52 +274,32 @@ impl Case {
         Self::from_parts(header, arrays)
     }
 
-    /// Whether the format has words for a problem.
+    /// A case of a problem with the outputs of float64 ([`reference::truth`](crate::reference::truth), and
+    /// [`reference::scores_at`](crate::reference::scores_at) where the file is to have scores). Its tolerance is rtol 2e-5 and atol 2e-6, or what
+    /// float64 says the device may be off where that is more.
     ///
     /// # Errors
-    /// [`CaseError::Unsayable`] with the first option that it has none for.
-    pub fn says(problem: &Problem) -> Result<(), CaseError> {
-        let layouts = [problem.q_layout, problem.k_layout, problem.v_layout, problem.out_layout];
-        let [q, k, v, out] = problem.dtypes;
-        let bias = problem.bias.map_or(DType::F32, |b| b.0);
-        let one_of_two = |dtype| dtype == q || dtype == DType::F32;
-        for (field, sayable, found, expected) in [
-            (
-                "layout",
-                layouts == [Layout::Bhsd; 4] || layouts == [Layout::Bshd; 4],
-                format!("{layouts:?}"),
-                "bhsd for all tensors, or bshd for all",
-            ),
-            (
-                "dtypes",
-                q == k && q == v && one_of_two(out) && one_of_two(bias),
-                format!("{:?}, bias {bias:?}", problem.dtypes),
-                "one for q, k and v, and that or f32 for out and bias",
-            ),
-            (
-                "temperature",
-                problem.temperature != Temperature::PerRow,
-                "PerRow".to_owned(),
-                "one number, or one for each head",
-            ),
-            (
-                "length_scale",
-                problem.length_scale == LengthScale::None,
-                format!("{:?}", problem.length_scale),
-                "none: fold it into the scale or the temperatures",
-            ),
-            (
-                "user code",
-                problem.score_mod.is_none() && problem.mask_mod.is_none(),
-                "score_mod or mask_mod".to_owned(),
-                "none: write a dense mask or bias",
-            ),
-        ] {
-            if !sayable {
-                return Err(CaseError::Unsayable { field, found, expected });
-            }
-        }
-        Ok(())
+    /// As [`Case::new`].
+    pub fn of_truth(
+        name: impl Into<String>,
+        problem: &Problem,
+        inputs: &Inputs<'_>,
+        truth: &Truth,
+        scores: &[Bounded],
+    ) -> Result<Self, CaseError> {
+        // The statistics that this problem has.
+        let mut problem = problem.clone();
+        let rows = problem.rows() as usize;
+        (problem.stats.lse, problem.stats.entropy) = (truth.lse.len() == rows, truth.entropy.len() == rows);
+        let rtol = 2e-5;
+        let beyond = |x: &Bounded| x.bound - rtol * x.value.abs();
+        let atol = [truth.out.as_slice(), &truth.lse, &truth.entropy, scores]
+            .into_iter()
+            .flatten()
+            .map(beyond)
+            .filter(|x| x.is_finite())
+            .fold(2e-6, f64::max);
+        Case::new(name, &problem, inputs, &truth.outputs(&problem), Tolerance { rtol, atol })
     }
 
     /// Adds the scores that it should have, (batch, q_heads, seq_q, seq_k), at a stage (for the right ones see

@@ -9,8 +9,8 @@ pub enum DType {
     /// IEEE single precision.
     #[default]
     F32,
-    /// IEEE half precision. Unpacked by the shader, so that no device feature is needed. As an output it saturates at
-    /// +-65504.
+    /// IEEE half precision. Unpacked by the shader, so that no device feature is needed, or a type of the shader's own where the device has it
+    /// ([`PlanOptions::native_f16`](crate::PlanOptions)). As an output it saturates at +-65504.
     F16,
     /// The upper half of an f32.
     Bf16,

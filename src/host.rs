@@ -1,6 +1,7 @@
 //! The one-shot call: host slices in, host vectors out. For scripts, tests and first steps.
 
 use crate::attention::Attention;
+use crate::block_mask::BlockMask;
 use crate::buffers::Buffers;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -242,7 +243,18 @@ impl Attention {
     /// # Errors
     /// As [`Attention::run`].
     pub async fn run_plan(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
-        let submitted = self.submit(queue, plan, inputs).await?;
+        let submitted = self.submit(queue, plan, inputs, false).await?;
+        submitted.read().await
+    }
+
+    /// [`Attention::run_plan`] with classes of mask tiles that were found before.
+    pub(crate) async fn run_plan_block_mask(
+        &self,
+        queue: &wgpu::Queue,
+        plan: &Plan,
+        inputs: &Inputs<'_>,
+    ) -> Result<Outputs> {
+        let submitted = self.submit(queue, plan, inputs, true).await?;
         submitted.read().await
     }
 
@@ -275,12 +287,18 @@ impl Attention {
         pollster::block_on(self.run_with(queue, problem, inputs, options))
     }
 
-    async fn submit(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Submitted> {
+    async fn submit(
+        &self,
+        queue: &wgpu::Queue,
+        plan: &Plan,
+        inputs: &Inputs<'_>,
+        block_mask: bool,
+    ) -> Result<Submitted> {
         inputs.check(plan.problem())?;
         if plan.slices().is_empty() {
             return Ok(Submitted { plan: plan.clone(), readback: None });
         }
-        let host = self.bind_host(plan, inputs).await?;
+        let host = self.bind_host_with(plan, inputs, block_mask).await?;
         let parts: Vec<_> = [(&host.out, plan.tensor_bytes(Tensor::Out))]
             .into_iter()
             .chain(host.stats.as_ref().map(|stats| (stats, plan.stats_bytes())))
@@ -291,6 +309,9 @@ impl Attention {
         let mut encoder = self
             .device()
             .create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("attention") });
+        if let Some(block_mask) = &host.block_mask {
+            block_mask.encode(&mut encoder);
+        }
         host.bound.encode(&mut encoder);
         let mut at = 0;
         for (buffer, bytes) in &parts {
@@ -303,6 +324,10 @@ impl Attention {
 
     /// Uploads host inputs, makes the outputs and binds them all. The inputs were checked.
     pub(crate) async fn bind_host(&self, plan: &Plan, inputs: &Inputs<'_>) -> Result<HostBound> {
+        self.bind_host_with(plan, inputs, false).await
+    }
+
+    async fn bind_host_with(&self, plan: &Plan, inputs: &Inputs<'_>, block_mask: bool) -> Result<HostBound> {
         let problem = plan.problem();
         let prepared = self.prepare(plan).await?;
         let storage = wgpu::BufferUsages::STORAGE;
@@ -336,9 +361,11 @@ impl Attention {
         buffers.mask = mask.as_deref().map(Into::into);
         buffers.stats = stats.as_deref().map(Into::into);
         buffers.tables = tables.as_deref().map(Into::into);
+        let block_mask = if block_mask { Some(prepared.block_mask(&buffers).await?) } else { None };
+        buffers.block_mask = block_mask.as_ref();
         let bound = prepared.bind(&buffers)?;
         let read = [Some(q), Some(k), Some(v), bias, mask, tables].into_iter().flatten().collect();
-        Ok(HostBound { bound, out, stats, _read: read })
+        Ok(HostBound { bound, block_mask, out, stats, _read: read })
     }
 
     async fn upload<T: bytemuck::NoUninit>(
@@ -359,6 +386,7 @@ impl Attention {
 /// A bound plan with buffers of its own. They are given back with it, so let it go only after its commands were submitted.
 pub(crate) struct HostBound {
     pub(crate) bound: Bound,
+    block_mask: Option<BlockMask>,
     out: Temporary,
     stats: Option<Temporary>,
     _read: Vec<Temporary>,

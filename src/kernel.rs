@@ -278,6 +278,8 @@ pub struct PipelineKey {
     pub access: [Access; 4],
     /// How q, k, v and out are stored.
     pub dtypes: [DType; 4],
+    /// What is stored as f16 in aligned rows is loaded and stored as a type of the shader's own.
+    pub native_f16: bool,
     /// A causal mask.
     pub causal: bool,
     /// A window.
@@ -380,6 +382,7 @@ impl fmt::Display for PipelineKey {
             write!(f, " {q},{k},{v}->{out}")?;
         }
         let options = [
+            (self.native_f16, "native_f16"),
             (self.access.contains(&Access::Scalar), "scalar"),
             (self.causal, "causal"),
             (self.window, "window"),

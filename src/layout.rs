@@ -98,6 +98,32 @@ impl View {
             + u64::from(d) * t.dim
     }
 
+    /// The elements in the order (batch, head, seq, dim), from a slice as long as the extent.
+    #[cfg(feature = "case")]
+    pub(crate) fn gather(&self, from: &[f32]) -> Vec<f32> {
+        self.indices().map(|at| from[at]).collect()
+    }
+
+    /// A slice as long as the extent with elements that come in the order (batch, head, seq, dim). What no element is at is NaN.
+    #[cfg(feature = "case")]
+    pub(crate) fn scatter(&self, numbers: &[f32]) -> Vec<f32> {
+        let mut to = vec![f32::NAN; self.extent as usize];
+        for (at, &x) in self.indices().zip(numbers) {
+            to[at] = x;
+        }
+        to
+    }
+
+    #[cfg(feature = "case")]
+    fn indices(&self) -> impl Iterator<Item = usize> {
+        let [batches, heads, seq, dims] = self.sizes;
+        let view = *self;
+        (0..batches)
+            .flat_map(move |b| (0..heads).map(move |h| [b, h]))
+            .flat_map(move |[b, h]| (0..seq).map(move |s| [b, h, s]))
+            .flat_map(move |[b, h, s]| (0..dims).map(move |d| view.index([b, h, s, d]) as usize))
+    }
+
     /// True where rows can be loaded four numbers at a time: rows are contiguous, a multiple of four long, and
     /// start at multiples of four.
     pub(crate) fn is_vec4(&self) -> bool {

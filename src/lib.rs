@@ -111,6 +111,7 @@ mod mask;
 pub mod measure;
 mod memory;
 mod normalizer;
+mod owned;
 mod plan;
 mod prepared;
 mod problem;
@@ -131,6 +132,7 @@ mod tensor;
 #[cfg(feature = "measure")]
 pub mod tune;
 mod user_code;
+pub mod validate;
 
 pub use attention::Attention;
 pub use backward::Backward;
@@ -147,6 +149,7 @@ pub use kernel::{
 pub use layout::{Layout, Strides, View};
 pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
+pub use owned::OwnedInputs;
 pub use plan::{
     MatrixTiles, OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData, Tables,
     TileClasses, Tiles,

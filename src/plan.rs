@@ -7,6 +7,7 @@ mod matrix;
 mod needs;
 mod rows;
 mod slices;
+mod storage;
 pub(crate) mod tables;
 mod tiles;
 
@@ -47,6 +48,10 @@ pub struct PlanOptions {
     /// Whether mask tiles are classified first. `Some(TileMask::Classified)` is an error where that cannot be.
     #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
     pub tile_mask: Option<TileMask>,
+    /// Whether tensors that are stored as f16 are loaded and stored through a type of the shader's own, with the feature
+    /// `SHADER_F16`, rather than unpacked. `Some(true)` is an error where that cannot be.
+    #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub native_f16: Option<bool>,
 }
 
 impl PlanOptions {
@@ -58,6 +63,12 @@ impl PlanOptions {
     /// With a choice about mask tiles.
     pub fn tile_mask(mut self, tile_mask: TileMask) -> Self {
         self.tile_mask = Some(tile_mask);
+        self
+    }
+
+    /// With a choice about f16 as a type of the shader's own.
+    pub fn native_f16(mut self, native: bool) -> Self {
+        self.native_f16 = Some(native);
         self
     }
 
@@ -99,6 +110,7 @@ pub struct Plan {
     scratch_bytes: u64,
     classes: Option<TileClasses>,
     classes_reason: Option<String>,
+    f16_reason: Option<String>,
     binding_alignment: u64,
     uniform_alignment: u64,
 }
@@ -124,6 +136,8 @@ impl Plan {
         let mut key = PipelineKey { rows, matrix, ..PipelineKey::new(problem, kernel, tiles)? };
         let (classes, classes_reason) = classes::choose(problem, caps, &key, options)?;
         key.tile_classes = classes.is_some();
+        let (native, f16_reason) = storage::native_f16(&key, caps, options)?;
+        key.native_f16 = native;
         let [class_batch, class_head] = classes.map_or([0; 2], |c| c.strides());
         let tables = Tables::new(problem);
         needs::check(&needs::of_key(&key, problem, &tables), caps)?;
@@ -141,6 +155,7 @@ impl Plan {
             scratch_bytes: (scratch * 4).max(classes.map_or(0, |c| c.bytes())),
             classes,
             classes_reason,
+            f16_reason,
             binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(16)),
             uniform_alignment: u64::from(caps.min_uniform_buffer_offset_alignment.max(16)),
         })
@@ -166,6 +181,11 @@ impl Plan {
         self.classes_reason.as_deref()
     }
 
+    /// Why f16 is a type of the shader's own or unpacked, for a problem with a tensor that is stored so in aligned rows.
+    pub fn f16_reason(&self) -> Option<&str> {
+        self.f16_reason.as_deref()
+    }
+
     /// Why this kernel and these tiles.
     pub fn reason(&self) -> &str {
         &self.reason
@@ -175,6 +195,16 @@ impl Plan {
     #[cfg(feature = "measure")]
     pub(crate) fn because(mut self, reason: String) -> Self {
         self.reason = reason;
+        self
+    }
+
+    /// The same plan for a problem that is a part of another, from this (batch, head, row) on: what user code counts from.
+    pub(crate) fn part_from(mut self, [batch, head, row]: [u32; 3]) -> Self {
+        for Slice { params, .. } in &mut self.slices {
+            params.user_batch += batch;
+            params.user_head += head;
+            params.user_row += row;
+        }
         self
     }
 
@@ -191,6 +221,7 @@ impl Plan {
             rows: self.rows(),
             matrix: self.matrix(),
             tile_mask: self.classes.map(|_| TileMask::Classified),
+            native_f16: self.f16_reason.as_ref().map(|_| self.key.native_f16),
         }
     }
 
@@ -274,7 +305,8 @@ impl Plan {
         needs::check(&needs::of_plan(self), caps)?;
         needs::check_alignment(self, caps)?;
         needs::check_subgroup(&self.key, caps)?;
-        needs::check_matrices(&self.key, caps)
+        needs::check_matrices(&self.key, caps)?;
+        needs::check_f16(&self.key, caps)
     }
 
     pub(crate) fn binding_alignment(&self) -> u64 {
@@ -299,6 +331,7 @@ impl PipelineKey {
             matrix: None,
             access: access(problem)?,
             dtypes: problem.dtypes,
+            native_f16: false,
             causal: problem.causal,
             window: problem.window.is_some(),
             keep_first: problem.window.is_some_and(|w| w.keep_first > 0),
@@ -406,6 +439,9 @@ impl fmt::Display for Plan {
         writeln!(f, "because     {}", self.reason)?;
         if let Some(reason) = &self.classes_reason {
             writeln!(f, "mask tiles  {reason}")?;
+        }
+        if let Some(reason) = &self.f16_reason {
+            writeln!(f, "f16         {reason}")?;
         }
         writeln!(
             f,

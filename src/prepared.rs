@@ -1,13 +1,13 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
 use crate::attention::{Attention, Pipelines};
-use crate::buffers::{self, Buffers};
+use crate::buffers::{self, BufferRef, Buffers};
 use crate::context::CompiledPass;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::kernel::Binding;
 use crate::memory::{create_buffer, create_buffer_unset};
-use crate::plan::{Plan, Slice, Span};
+use crate::plan::{Plan, Slice, Span, TileClasses};
 use crate::shader::params::Params;
 use crate::tensor::Tensor;
 use core::ops::Range;
@@ -190,9 +190,15 @@ impl Prepared {
             }
         }
         let tensors = Tensor::ALL.map(|t| (t.name(), buffers.tensor(t), plan.tensor_bytes(t)));
+        let block_mask = buffers.block_mask.map(|mask| BufferRef::from(mask.buffer()));
+        let classes = plan.classes().map_or(0, TileClasses::bytes);
         let all: Vec<_> = tensors
             .into_iter()
-            .chain([("stats", buffers.stats, stats), ("tables", buffers.tables, tables)])
+            .chain([
+                ("stats", buffers.stats, stats),
+                ("tables", buffers.tables, tables),
+                ("block_mask", block_mask, classes),
+            ])
             .filter_map(|(field, buffer, bytes)| {
                 let written = matches!(field, "out" | "stats");
                 Some(buffers::Binding { field, buffer: buffer?, bytes, written })

@@ -209,7 +209,21 @@ pub fn scores_at(
     stage: ScoreStage,
     row: [u32; 3],
 ) -> Result<Vec<Bounded>> {
-    let cpu = Cpu::new(problem, inputs, &Mods::default())?;
+    scores_at_with(problem, inputs, &Mods::default(), stage, row)
+}
+
+/// [`scores_at`] with twins of the problem's user code.
+///
+/// # Errors
+/// As [`scores`] and [`truth_with`].
+pub fn scores_at_with(
+    problem: &Problem,
+    inputs: &Inputs<'_>,
+    mods: &Mods<'_>,
+    stage: ScoreStage,
+    row: [u32; 3],
+) -> Result<Vec<Bounded>> {
+    let cpu = Cpu::new(problem, inputs, mods)?;
     cpu.check_row(row)?;
     let (q, k) = (problem.view(Tensor::Q)?, problem.view(Tensor::K)?);
     let scores = cpu.scores_at(stage, &q, &k, row);

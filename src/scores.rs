@@ -31,7 +31,7 @@ pub enum ScoreStage {
     Raw,
     /// After the soft cap, of every pair. As [`ScoreStage::Raw`] where there is none.
     Capped,
-    /// After bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of, but for adaptive
+    /// After [`Problem::score_mod`](crate::Problem::score_mod()), bias, ALiBi and masks: `-inf` where the row does not see the key. What the softmax is taken of, but for adaptive
     /// temperature and top-k, which come after.
     Biased,
     /// After the softmax (and its sink) or another [`Normalizer`]: the attention weights, 0 where the row does not see the key. Before
@@ -79,8 +79,7 @@ impl Attention {
     ///
     /// # Errors
     /// As [`Attention::run`]; [`Error::Value`] for a batch, head or row that the problem does not have;
-    /// [`Error::KernelUnavailable`] for a problem with user code, and for a stage before the masks of a problem with a
-    /// [`LengthScale`] that counts visible keys.
+    /// [`Error::KernelUnavailable`] for a stage before the masks of a problem with a [`LengthScale`] that counts visible keys.
     ///
     /// ```
     /// # #[cfg(not(target_arch = "wasm32"))]
@@ -113,6 +112,8 @@ impl Attention {
         if rows.is_empty() || seq_k == 0 {
             return Ok(Vec::new());
         }
+        // User code is given the whole problem's indices, and this is a part of it.
+        let origin = [batch, head, rows.start];
         let head = Head::new(problem, inputs, [batch, head], rows)?.at(stage)?;
         let inputs = Inputs {
             q: head.q,
@@ -126,7 +127,7 @@ impl Attention {
                 ..head.tables
             },
         };
-        let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?;
+        let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?.part_from(origin);
         let bound = self.bind_host(&plan, &inputs).await?;
         let passes = if stage == ScoreStage::Probs { 2 } else { 1 };
         let bytes = u64::from(head.problem.shape.seq_q) * u64::from(seq_k) * 4;
@@ -212,13 +213,8 @@ impl<'a> Head<'a> {
             }
             normalizer => normalizer,
         };
-        if problem.score_mod.is_some() || problem.mask_mod.is_some() {
-            return Err(Error::KernelUnavailable {
-                kernel: Kernel::Naive.name(),
-                reason: "scores on demand do not know user code yet, whose indices are the whole problem's"
-                    .to_owned(),
-            });
-        }
+        (one.score_mod, one.mask_mod) = (problem.score_mod.clone(), problem.mask_mod.clone());
+        one.user_params = problem.user_params;
         if problem.uses_positions() {
             // Row 0 of the part stands where its first row stood.
             let position =
@@ -269,6 +265,7 @@ impl<'a> Head<'a> {
             ssmax: one_of(inputs.tables.ssmax),
             q_gain: gains_of(inputs.tables.q_gain, h),
             k_gain: gains_of(inputs.tables.k_gain, kv),
+            user: inputs.tables.user,
             ..TableData::default()
         };
         one.temperature = problem.temperature;
@@ -330,6 +327,7 @@ impl<'a> Head<'a> {
         (p.sink, p.normalizer) = (Sink::None, Normalizer::Softmax);
         (p.adaptive_temperature, p.top_k) = (None, None);
         p.documents = false;
+        (p.score_mod, p.mask_mod, p.user_params) = (None, None, 0);
         if !p.uses_positions() {
             p.alignment = Alignment::default();
         }

@@ -79,7 +79,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     for (tensor, dim) in Tensor::MAIN.into_iter().zip(dims) {
         let (access, dtype) = (key.access[tensor as usize], key.dtypes[tensor as usize]);
         text.push('\n');
-        text.push_str(&tensor::module(tensor, access, dtype, dim));
+        text.push_str(&tensor::module(tensor, access, dtype, dim, key.native_f16));
     }
     text.push('\n');
     text.push_str(&tensor::bias(key.bias));
@@ -197,7 +197,12 @@ pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     // The unit of scores, see score.wgsl.
     let (unit, log2_unit) = if key.softcap { (1.0, LN_2) } else { (LOG2_E, 1.0) };
 
-    let mut text = format!("// {key}\nconst UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};\n");
+    let mut text = format!("// {key}\n");
+    // With matrices it stands before.
+    if key.native_f16 && key.matrix.is_none() {
+        text.push_str("enable f16;\n");
+    }
+    let _ = writeln!(text, "const UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};");
     for (name, value) in numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }

@@ -20,11 +20,17 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UserCode {
     text: Arc<str>,
+    original: Arc<str>,
     /// Whether a mask function reads its batch and its head.
     mask_uses: [bool; 2],
 }
 
 impl UserCode {
+    /// The text as it was given.
+    pub fn wgsl(&self) -> &str {
+        &self.original
+    }
+
     /// The code as it goes into the kernel.
     pub(crate) fn text(&self) -> &str {
         &self.text
@@ -147,7 +153,7 @@ impl UserCode {
             handle.is_none_or(read)
         };
         let mask_uses = [reads(0), reads(1)];
-        Ok(UserCode { text: renamed.into(), mask_uses })
+        Ok(UserCode { text: renamed.into(), original: text.into(), mask_uses })
     }
 }
 

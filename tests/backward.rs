@@ -8,7 +8,7 @@ use wgpu_attention::backward::{self, Backward, Gradients, Inputs, Plan, truth};
 use wgpu_attention::reference::{Bounded, compare};
 use wgpu_attention::{
     Alignment, Broadcast, Caps, DType, Error, Layout, LengthScale, MaskFormat, Normalizer, PlanOptions,
-    Problem, QkNorm, Scale, Sink, Strides, Temperature, Tensor, Window,
+    Problem, QkNorm, Scale, Sink, Strides, Temperature, Tensor, Window, validate,
 };
 
 /// A case with the gradients that come in.
@@ -203,15 +203,20 @@ fn random_problems() {
         if count == 0 {
             break;
         }
-        let mut problem =
-            common::random::any_problem(&mut Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+        let mut problem = validate::problem_of(seed, seed);
         (problem.qk_norm, problem.dropout, problem.normalizer) = (None, None, Normalizer::Softmax);
         (problem.adaptive_temperature, problem.top_k) = (None, None);
+        (problem.score_mod, problem.mask_mod, problem.user_params) = (None, None, 0);
         let packed = problem.packed_q.is_some() || problem.packed_k.is_some();
         // Sharp softmaxes leave bounds that show nothing, and float64 takes long.
         let sharp = matches!(problem.scale, Scale::Value(x) if x >= 1.0)
             || problem.temperature != Temperature::Value(1.0);
-        if packed || sharp || problem.check().is_err() || problem.shape.seq_q > 40 || problem.shape.seq_k > 70
+        if packed
+            || sharp
+            || problem.check().is_err()
+            || problem.shape.seq_q > 40
+            || problem.shape.seq_k > 70
+            || problem.shape.head_dim_qk > 64
         {
             continue;
         }
@@ -414,6 +419,101 @@ fn passes_are_valid() {
             for declaration in source.split(['{', '}', ';']).map(str::trim).filter(|s| s.starts_with("var "))
             {
                 assert!(declaration.contains('='), "no initial value in `{declaration}`");
+            }
+        }
+    }
+}
+
+// ---- public bug reports of other implementations, each named after its fault ------------------------------------
+
+/// xlite-dev/ffpa-attn#300: the gradient took the causal mask of a square where the forward pass had it at the bottom right.
+#[test]
+fn the_gradient_has_the_forward_pass_s_causal_corner() {
+    let gpu = gpu!();
+    for alignment in [Alignment::BottomRight, Alignment::TopLeft] {
+        check(gpu, &backward(gpu), &Given::new(plain([1, 4, 2, 8, 24, 16, 16]).causal(alignment), 300));
+    }
+}
+
+/// marin-community/levanter#449: dk and dv were not summed over the query heads of a group. They are the sums of those that heads of their own get.
+#[test]
+fn gradients_of_shared_heads_are_sums_over_the_group() {
+    let gpu = gpu!();
+    let backward = backward(gpu);
+    let grouped = Given::new(plain([1, 4, 2, 9, 12, 8, 8]), 449);
+    let got = check(gpu, &backward, &grouped);
+    let mut own = Given::new(plain([1, 4, 4, 9, 12, 8, 8]), 449);
+    own.dout.clone_from(&grouped.dout);
+    (own.dlse, own.problem.dlse) = (grouped.dlse.clone(), grouped.problem.dlse);
+    own.case.q.clone_from(&grouped.case.q);
+    let each = 12 * 8;
+    let twice = |x: &[f32]| x.chunks(each).flat_map(|head| [head, head].concat()).collect::<Vec<_>>();
+    (own.case.k, own.case.v) = (twice(&grouped.case.k), twice(&grouped.case.v));
+    let expanded = run(gpu, &backward, &own, &backward.plan(&own.problem).unwrap());
+    for (got, expanded) in [(&got.dk, &expanded.dk), (&got.dv, &expanded.dv)] {
+        for (at, &x) in got.iter().enumerate() {
+            let first = at / each * 2 * each + at % each;
+            approx::assert_abs_diff_eq!(x, expanded[first] + expanded[first + each], epsilon = 1e-4);
+        }
+    }
+}
+
+/// pytorch/pytorch#196170: one row that sees nothing made all gradients NaN, although nothing of it came in.
+#[test]
+fn a_row_that_sees_nothing_spoils_no_gradient() {
+    let gpu = gpu!();
+    let problem = plain([1, 2, 2, 6, 9, 8, 8]).mask(MaskFormat::Bytes, Broadcast([1, 1, 6, 9]));
+    let mut given = Given::new(problem.with_entropy(), 196_170);
+    given.case.mask = Some((0..6 * 9).map(|at| u8::from(at / 9 != 2)).collect());
+    for at in indices(&given.case.problem, Tensor::Out).into_iter().filter(|at| at[2] == 2) {
+        let place = given.case.problem.view(Tensor::Out).unwrap().index(at) as usize;
+        given.dout[place] = 0.0;
+    }
+    let got = check(gpu, &backward(gpu), &given);
+    assert!([&got.dq, &got.dk, &got.dv].into_iter().flatten().all(|x| x.is_finite()));
+    let q = given.case.problem.view(Tensor::Q).unwrap();
+    let row = |h| (0..8).map(move |d| q.index([0, h, 2, d]) as usize);
+    assert!((0..2).flat_map(row).all(|at| got.dq[at] == 0.0));
+}
+
+/// pytorch/pytorch#188302: the gradient of the bias alone was computed without lse. It is the same whatever else is asked for.
+#[test]
+fn the_gradient_of_the_bias_is_the_same_alone() {
+    let gpu = gpu!();
+    let backward = backward(gpu);
+    let problem =
+        plain([2, 2, 1, 9, 20, 8, 8]).bias(DType::F32, Broadcast([1, 2, 9, 20])).sink(Sink::PerHead);
+    let all = Given::new(problem, 188_302);
+    let mut alone = Given::new(all.case.problem.clone(), 188_302);
+    (alone.problem.dsinks, alone.problem.dtemperature) = (false, false);
+    let [all, alone] = [&all, &alone].map(|given| check(gpu, &backward, given).dbias.expect("asked for"));
+    assert_eq!(all, alone);
+}
+
+/// Dao-AILab/flash-attention#818: a gradient that comes in with strides of its own was read as if it were packed. It lies as out does, and out may
+/// lie anywhere.
+#[test]
+fn the_gradient_that_comes_in_lies_as_out_does() {
+    let gpu = gpu!();
+    let backward = backward(gpu);
+    let strided = Layout::Strided(Strides { offset: 4, batch: 9 * 40, head: 12, seq: 40, dim: 1 });
+    let mut results = Vec::new();
+    for layout in [Layout::Bhsd, Layout::Bshd, strided] {
+        let problem = plain([2, 3, 3, 9, 20, 8, 8]).layouts(Layout::Bhsd, Layout::Bhsd, Layout::Bhsd, layout);
+        let mut given = Given::new(problem, 818);
+        (given.dlse, given.problem.dlse) = (None, false);
+        let view = given.case.problem.view(Tensor::Out).unwrap();
+        for at in indices(&given.case.problem, Tensor::Out) {
+            let [b, h, i, d] = at.map(|n| n as f32);
+            given.dout[view.index(at) as usize] = (b + 0.7 * h + 0.3 * i + 0.11 * d).sin();
+        }
+        let got = check(gpu, &backward, &given);
+        results.push((got.dq, got.dk, got.dv));
+    }
+    for other in &results[1..] {
+        for (a, b) in [(&results[0].0, &other.0), (&results[0].1, &other.1), (&results[0].2, &other.2)] {
+            for (a, b) in a.iter().zip(b) {
+                approx::assert_abs_diff_eq!(a, b, epsilon = 1e-4);
             }
         }
     }

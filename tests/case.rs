@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use wgpu_attention::case::{Case, CaseError, Failure, Op, Tolerance};
 use wgpu_attention::softmax::{Kind, RowTemperature};
 use wgpu_attention::{
-    AdaptiveTemperature, Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, LengthScale,
-    MaskFormat, NormGains, Normalizer, Outputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape,
-    SigmoidBias, Sink, Temperature, Window, headless, reference,
+    AdaptiveTemperature, Alignment, Attention, Broadcast, DType, Inputs, Kernel, Layout, MaskFormat,
+    NormGains, Normalizer, Outputs, OwnedInputs, PlanOptions, Problem, QkNorm, Scale, ScoreStage, Shape,
+    SigmoidBias, Sink, Strides, Temperature, Tensor as Which, Window, headless, reference, validate,
 };
 
 /// Tensors of zeros, in a file of which every part can be wrong.
@@ -298,7 +298,7 @@ fn wrong_tensors_are_refused() {
     refused(&file().with("q", "F32", &[4, 3, 8]), &["\"q\"", "[4, 3, 8]", "(batch, heads, seq, head_dim)"]);
     refused(&file().with("k", "F32", &[2, 2, 5, 7]), &["\"k\"", "head dim 8"]);
     refused(&file().with("k", "F32", &[1, 2, 5, 8]), &["\"k\"", "batch 2"]);
-    refused(&file().with("k", "F16", &[2, 2, 5, 8]), &["\"k\"", "F16", "F32"]);
+    refused(&file().with("k", "F64", &[2, 2, 5, 8]), &["\"k\"", "F64", "F32"]);
     refused(&file().with("v", "F32", &[2, 2, 4, 6]), &["\"v\"", "[2, 2, 4, 6]", "[2, 2, 5, 6]"]);
     refused(&file().with("out", "F32", &[2, 4, 3, 8]), &["\"out\"", "[2, 4, 3, 6]"]);
     refused(&file().with("lse", "F32", &[2, 3, 4]), &["\"lse\"", "[2, 4, 3]"]);
@@ -475,32 +475,143 @@ fn a_problem_survives_the_round_trip() {
         assert_eq!(*work.expected(), truth);
     }
 
-    // What is said in other words: a sink of 0 is one logit of 0 for each head, bits are bytes.
+    // What is said in other words: a sink of 0 is one logit of 0 for each head.
     let problem = plain.clone().sink(Sink::Zero).mask(MaskFormat::Bits, Broadcast([1, 1, 1, 5]));
     let inputs = inputs.mask(&[0b01101]);
     let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
     let case = Case::new("saved", &problem, &inputs, &truth, tolerance).unwrap();
     let work = case.work().unwrap();
     assert_eq!((work.problem().sink, work.inputs().tables.sinks), (Sink::PerHead, Some(&[0.0f32; 4][..])));
-    assert_eq!(work.inputs().mask, Some(&[1, 0, 1, 1, 0][..]));
+    assert_eq!((work.problem().mask, work.inputs().mask), (problem.mask, inputs.mask));
     assert_eq!(reference::truth(work.problem(), &work.inputs()).unwrap().outputs(&problem), truth);
-    let inputs = Inputs::new(&q, &k, &v);
 
-    let unsayable = [
-        plain.clone().layouts(Layout::Bhsd, Layout::Bshd, Layout::Bhsd, Layout::Bhsd),
-        plain.clone().temperature(Temperature::PerRow),
-        plain.clone().length_scale(LengthScale::Yarn { factor: 4.0 }),
-        plain.clone().dtypes(DType::F32, DType::F16, DType::F32, DType::F32),
-    ];
-    let taus = vec![1.0; shape.rows() as usize];
-    for problem in unsayable {
-        let mut inputs = inputs;
-        inputs.tables.temperature = (problem.temperature == Temperature::PerRow).then_some(&taus);
-        let truth = reference::truth(&problem, &inputs).unwrap().outputs(&problem);
-        let error = Case::new("saved", &problem, &inputs, &truth, tolerance).unwrap_err();
-        assert!(matches!(error, CaseError::Unsayable { .. }), "{error}");
-        assert!(Case::says(&problem).is_err() && Case::says(&plain).is_ok());
+    // Packed sequences that are all shorter than what was planned for.
+    let problem = Problem::new(shape).packed(2, 10);
+    let inputs = Inputs::new(&q[..4 * 2 * 8], &k, &v).cu_seqlens(&[0, 1, 2], &[0, 5, 10]);
+    let zeros = Outputs { out: vec![0.0; 4 * 2 * 8], lse: None, entropy: None, row_max: None };
+    let error = Case::new("saved", &problem, &inputs, &zeros, tolerance).unwrap_err();
+    assert!(matches!(error, CaseError::Unsayable { field: "seq_q", .. }), "{error}");
+}
+
+/// Every option that there is: what `validate` draws comes back from a file as it was.
+#[test]
+fn whatever_is_drawn_can_be_said() {
+    let tolerance = Tolerance { rtol: 0.0, atol: 0.0 };
+    for seed in 0..400 {
+        let problem = validate::problem_of(seed, seed);
+        let own = validate::inputs(&problem, seed).unwrap();
+        let zeros = |n: u64| vec![0.0; n as usize];
+        let stat = |on: bool| on.then(|| zeros(problem.rows()));
+        let stats = problem.stats;
+        let outputs = Outputs {
+            out: zeros(problem.view(Which::Out).unwrap().extent()),
+            lse: stat(stats.lse),
+            entropy: stat(stats.entropy),
+            row_max: None,
+        };
+        let case = Case::new("drawn", &problem, &own.as_inputs(), &outputs, tolerance);
+        let case = case.unwrap_or_else(|e| panic!("seed {seed}: {e}: {problem:?}"));
+        let again = Case::from_bytes(&case.to_bytes().unwrap()).unwrap();
+        assert!(again == case, "seed {seed}");
+        if !again.missing().is_empty() {
+            assert!(problem.user_params > 0 && !cfg!(feature = "user-code"), "{:?}", again.missing());
+            continue;
+        }
+        let work = again.work().unwrap();
+
+        // The same in the format's words.
+        let mut want = problem.clone();
+        want.stats.row_max = false;
+        if want.sink == Sink::Zero {
+            want.sink = Sink::PerHead;
+        }
+        want.scale = match want.scale {
+            Scale::RsqrtHeadDim => Scale::RsqrtHeadDim,
+            scale => Scale::Value(scale.value(want.shape.head_dim_qk) as f32),
+        };
+        let mut got = work.problem().clone();
+        for tensor in Which::MAIN {
+            let [got, want] = [&got, &want].map(|p| p.view(tensor).unwrap());
+            assert_eq!(got, want, "seed {seed}: {tensor:?}");
+        }
+        let layouts = [want.q_layout, want.k_layout, want.v_layout, want.out_layout];
+        [got.q_layout, got.k_layout, got.v_layout, got.out_layout] = layouts;
+        assert_eq!(got, want, "seed {seed}");
+
+        let inputs = work.owned_inputs();
+        let [q, k, v, _] = problem.dtypes;
+        for (name, dtype, got, want) in [
+            ("q", q, Some(&inputs.q), Some(&own.q)),
+            ("k", k, Some(&inputs.k), Some(&own.k)),
+            ("v", v, Some(&inputs.v), Some(&own.v)),
+            ("bias", problem.bias.map_or(DType::F32, |b| b.0), inputs.bias.as_ref(), own.bias.as_ref()),
+        ] {
+            let rounded = want.map(|list| list.iter().map(|&x| dtype.round(x)).collect::<Vec<_>>());
+            let same = |a: &[f32], b: &[f32]| {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
+            };
+            let same = match (got, &rounded) {
+                (Some(got), Some(want)) => same(got, want),
+                (got, want) => got.is_none() && want.is_none(),
+            };
+            assert!(same, "seed {seed}: {name}");
+        }
+        let yes = |mask: &Option<Vec<u8>>| match problem.mask {
+            Some((MaskFormat::Bytes, _)) => {
+                mask.clone().map(|m| m.iter().map(|&x| u8::from(x != 0)).collect())
+            }
+            _ => mask.clone(),
+        };
+        assert_eq!(yes(&inputs.mask), yes(&own.mask), "seed {seed}");
+        let small = |own: &OwnedInputs| OwnedInputs {
+            sinks: own.sinks.clone().filter(|_| problem.sink == Sink::PerHead),
+            bias: None,
+            mask: None,
+            q: Vec::new(),
+            k: Vec::new(),
+            v: Vec::new(),
+            ..own.clone()
+        };
+        assert_eq!(small(inputs), small(&own), "seed {seed}");
     }
+}
+
+/// Strides, tables and user code that do not fit. q is (2, 4, 3, 8), out (2, 4, 3, 6).
+#[test]
+fn strides_tables_and_user_code_that_do_not_fit() {
+    let wide = r#""strides": {"q": [0, 96, 24, 8, 1], "out": [3, 100, 25, 8, 1]}"#;
+    let case = Case::from_bytes(&File::attention(wide).bytes()).unwrap();
+    let strides = Strides { offset: 3, batch: 100, head: 25, seq: 8, dim: 1 };
+    assert_eq!(case.work().unwrap().problem().out_layout, Layout::Strided(strides));
+    for (more, words) in [
+        (r#""strides": [1]"#, "strides"),
+        (r#""strides": {"x": [0, 96, 24, 8, 1]}"#, "strides"),
+        (r#""strides": {"q": [0, 96, 24, 8]}"#, "strides"),
+        (r#""strides": {"q": [0, 96, 24, 8, -1]}"#, "strides"),
+        (r#""strides": {"q": [0, 96, 24, 4000000000, 1]}"#, "apart"),
+        (r#""strides": {"q": [18446744073709551615, 96, 24, 8, 1]}"#, "2^62"),
+        (r#""strides": {"out": [0, 72, 18, 0, 1]}"#, "share a place"),
+        (r#""strides": {"q": [0, 96, 24, 8, 1]}, "layout": "bshd""#, "strides"),
+        (r#""mask_bits": true"#, "mask"),
+        (r#""mask_bits": 1"#, "true or false"),
+        (r#""length_scale": "ssmax""#, "ssmax"),
+        (r#""length_scale": "log""#, "length_scale"),
+        (r#""length_scale": {"log_train_len": 1}"#, "length_scale"),
+        (r#""length_scale": {"yarn": 1, "llama4": [1, 2]}"#, "length_scale"),
+        (r#""score_mod": 7"#, "score_mod"),
+    ] {
+        refused(&File::attention(more), &[words]);
+    }
+    let plain = || File::attention("");
+    refused(&plain().with("ssmax", "F32", &[4]), &["length_scale"]);
+    refused(&plain().with("user", "U32", &[4]), &["score_mod"]);
+    refused(&File::attention(r#""score_mod": "x""#).with("user", "I32", &[4]), &["user", "I32"]);
+    refused(&plain().with("temperature_per_row", "F32", &[2, 4, 2]), &["temperature_per_row"]);
+    let both =
+        plain().with("temperature_per_row", "F32", &[2, 4, 3]).with("temperature_per_head", "F32", &[4]);
+    refused(&both, &["temperature_per_row", "temperature_per_head"]);
+    #[cfg(feature = "user-code")]
+    refused(&File::attention(r#""mask_mod": "fn mask_mod() -> bool { return true; }""#), &["mask_mod"]);
 }
 
 fn shipped() -> Vec<(PathBuf, Case)> {

@@ -7,8 +7,8 @@ use program::{adapter, fails, finish, succeeds};
 use std::path::{Path, PathBuf};
 use wgpu_attention::case::{Case, Tolerance};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Inputs, MaskFormat, Problem, ScoreStage, Shape, Sink, Temperature, Window,
-    alibi_slopes, reference,
+    Alignment, Broadcast, DType, Inputs, Layout, MaskFormat, Problem, ScoreStage, Shape, Sink, Temperature,
+    UserCode, Window, alibi_slopes, reference,
 };
 
 fn folder() -> tempfile::TempDir {
@@ -590,11 +590,131 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--align=1,2", "--window", "1,1"], &["causal_offset has 2", "1"]);
     let (_, out) = files.path("out.npy");
     wrong(&["--scores", "raw", "-o", &out], &["out.npy", "one tensor", ".safetensors"]);
-    // What a case file cannot say is known before anything runs.
+    wrong(&["--mask-format", "bits"], &["--mask-format", "--mask"]);
+    wrong(&["--bias-dtype", "f16"], &["--bias-dtype", "--bias"]);
+    wrong(&["--user-params", "1"], &["user_params"]);
+    wrong(&["--mask-mod", "nowhere.wgsl"], &["nowhere.wgsl", "cannot be read"]);
+    let code = at("code.wgsl");
+    std::fs::write(&code, "fn score_mod(score: f32) -> f32 { return score; }").unwrap();
+    let code = code.to_str().unwrap();
+    wrong(&["--score-mod", code], &["score_mod", "q_index"]);
+    std::fs::write(code, USER_SCORE).unwrap();
+    wrong(&["--score-mod", code, "--check"], &["float64", "--check"]);
+    wrong(&["--tile-mask", "classified"], &["mask tiles"]);
+    wrong(&["--kernel", "naive", "--tiles", "32,4,2,2,8"], &["naive", "tiles"]);
+    wrong(&["--tiles", "33,4,2,2,8"], &["tiles"]);
+    wrong(&["--native-f16", "yes"], &["f16", "no tensor"]);
+}
+
+const USER_SCORE: &str =
+    "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 {
+    return score - param_f32(head) * abs(f32(q_index) - f32(k_index));
+}";
+const USER_MASK: &str = "fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool {
+    return k_index < param_u32(2u);
+}";
+
+/// Each tensor in its own storage and order, what is otherwise the planner's choice, and user code.
+#[test]
+fn run_takes_storage_plans_and_user_code() {
+    if !adapter("run_takes_storage_plans_and_user_code") {
+        return;
+    }
+    let files = Files::new();
+    let dense = Dense::new(&files);
     let (case_path, case) = files.path("case.safetensors");
-    wrong(&["--temperature-per-row", rows, "--save-case", &case], &["temperature", "PerRow", "case file"]);
-    wrong(&["--length-scale", "yarn=2", "--save-case", &case], &["length_scale", "Yarn", "case file"]);
-    assert!(!case_path.exists());
+    let run = |more: &[&str]| succeeds(&files.run(more));
+    assert!(
+        run(&["--dtype", "f16,bf16,f32", "--out-dtype", "bf16", "--check"]).contains("f16,bf16,f32->bf16")
+    );
+    let report =
+        run(&["--mask", &dense.mask, "--mask-format", "bits", "--tile-mask", "classified", "--check"]);
+    assert!(
+        report.contains("+mask/bits +tile_classes") && report.contains("they were asked for"),
+        "{report}"
+    );
+    assert!(
+        run(&["--mask", &dense.mask, "--kernel", "tiled", "--tile-mask", "each", "--check"])
+            .contains("they were not wanted")
+    );
+    assert!(run(&["--bias", &dense.bias, "--bias-dtype", "bf16", "--check"]).contains("+bias/bf16"));
+    assert!(run(&["--tiles", "32,4,2,2,8", "--check"]).contains("these tiles were asked for"));
+    assert!(run(&["--kernel", "rows", "--rows", "8,4,2,2", "--check"]).contains("these rows were asked for"));
+    assert!(run(&["--dtype", "f16", "--native-f16", "no", "--check"]).contains("unpacked: "));
+
+    // What a case says of them is what was computed.
+    run(&[
+        "--temperature-per-row",
+        &dense.rows,
+        "--length-scale",
+        "llama4=0.1,2",
+        "--dtype",
+        "bf16,f16,f32",
+        "--mask",
+        &dense.mask,
+        "--mask-format",
+        "bits",
+        "--save-case",
+        &case,
+    ]);
+    assert!(succeeds(&["check", &case, "--kernel", "tiled", "--tile-mask", "classified"]).contains("pass"));
+    let saved = Case::read(&case_path).unwrap();
+    let problem = saved.work().unwrap().problem();
+    assert_eq!(problem.dtypes, [DType::Bf16, DType::F16, DType::F32, DType::F32]);
+    assert_eq!(problem.temperature, Temperature::PerRow);
+
+    // Tensors in different orders: v and out as (batch, seq, heads, head_dim).
+    let [q, k, v] = data();
+    let s = SHAPE;
+    let size = |n: u32| n as usize;
+    let (heads, keys, dim) = (size(s.kv_heads), size(s.seq_k), size(s.head_dim_v));
+    let turned: Vec<f32> = (0..keys * heads * dim)
+        .map(|at| v[((at / dim % heads) * keys + at / dim / heads) * dim + at % dim])
+        .collect();
+    let turned =
+        npy(&files.folder.path().join("turned.npy"), "<f4", false, &[1, keys, heads, dim], &bytes(&turned));
+    let (out, out_name) = files.path("out.npy");
+    succeeds(&[
+        "run",
+        &files.q,
+        &files.k,
+        &turned,
+        "--layout",
+        "bhsd,bhsd,bshd,bshd",
+        "--check",
+        "-o",
+        &out_name,
+    ]);
+    let file = std::fs::read(out).unwrap();
+    let file = npyz::NpyFile::new(file.as_slice()).unwrap();
+    assert_eq!(file.shape().to_vec(), [1, s.seq_q, s.q_heads, s.head_dim_v].map(u64::from));
+    let got: Vec<f32> = file.into_vec().unwrap();
+    let problem = Problem::new(s).layouts(Layout::Bhsd, Layout::Bhsd, Layout::Bhsd, Layout::Bshd);
+    let truth = reference::truth(&problem, &Inputs::new(&q, &k, &v)).unwrap();
+    assert!(reference::compare(&got, &truth.out).passes());
+
+    // User code: the relative distance, and the first two keys.
+    let [score, mask] = [("score.wgsl", USER_SCORE), ("mask.wgsl", USER_MASK)].map(|(name, text)| {
+        let (path, name) = files.path(name);
+        std::fs::write(path, text).unwrap();
+        name
+    });
+    let report =
+        run(&["--score-mod", &score, "--mask-mod", &mask, "--user-params", "0.5,-0.25,2", "-o", &out_name]);
+    assert!(report.contains("score_mod/") && report.contains("mask_mod/"), "{report}");
+    let got: Vec<f32> =
+        npyz::NpyFile::new(std::fs::read(&out_name).unwrap().as_slice()).unwrap().into_vec().unwrap();
+    let problem = Problem::new(s)
+        .score_mod(UserCode::score_mod(USER_SCORE).unwrap())
+        .mask_mod(UserCode::mask_mod(USER_MASK).unwrap())
+        .user_params(3);
+    let user = [0.5f32.to_bits(), (-0.25f32).to_bits(), 2];
+    let twin = |x: f64, [_, h, i, j]: [u32; 4]| x - [0.5, -0.25][h as usize] * f64::from(i.abs_diff(j));
+    let first_two = |[_, _, _, j]: [u32; 4]| j < 2;
+    let mods = reference::Mods { score: Some(&twin), mask: Some(&first_two) };
+    let inputs = Inputs::new(&q, &k, &v);
+    let truth = reference::truth_with(&problem, &inputs.user(&user), &mods).unwrap();
+    assert!(reference::compare(&got, &truth.out).passes());
 }
 
 /// Nothing that a case says is lost when it is run.

@@ -710,6 +710,11 @@ fn dropout_has_a_rate_and_a_seed() {
     assert!(matches!(missing, Err(Error::Missing { field: "dropout (seed and offset)", .. })), "{missing:?}");
     let unused = tables.pack(&plain([2, 4, 2, 8, 9, 8, 8]), &data);
     assert!(matches!(unused, Err(Error::Unused { field: "dropout (seed and offset)", .. })), "{unused:?}");
+    let other = tables.pack(&good.clone().with_alibi(), &TableData { alibi_slopes: Some(&[0.5; 4]), ..data });
+    assert!(matches!(other, Err(Error::Incompatible { option: "the problem", .. })), "{other:?}");
+    // Rates that no problem accepts do no harm either.
+    let keep = [-1.0, 0.0, 0.25, 1.0, 2.0, f32::INFINITY, f32::NAN].map(|rate| Dropout { rate }.keep());
+    assert_eq!(keep, [1.0, 1.0, 0.75, 0.0, 0.0, 0.0, 1.0]);
     for rate in [-0.1, 1.0, 1.5, 0.999_999, f32::NAN, f32::INFINITY] {
         let (field, value) = value_error(good.clone().dropout(rate).check());
         assert_eq!((field, value), ("dropout rate", rate.to_string()));
@@ -768,8 +773,9 @@ fn searches_have_rules() {
             ["adaptive_temperature", "a normalizer other than the softmax"],
         ),
         (sparse().top_k(3), ["top_k", "a normalizer other than the softmax"]),
-        (sparse().with_lse(), ["entmax", "lse"]),
-        (sparse().sink(Sink::PerHead), ["entmax", "a sink"]),
+        (sparse().with_lse(), ["sparsemax", "lse"]),
+        (sparse().sink(Sink::PerHead), ["sparsemax", "a sink"]),
+        (plain().normalizer(Normalizer::Entmax15).with_lse(), ["entmax15", "lse"]),
     ] {
         let error = bad.check();
         assert!(

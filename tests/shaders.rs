@@ -4,7 +4,7 @@
 #[path = "common/mod.rs"]
 mod common;
 
-use common::{Rng, random, shape};
+use common::shape;
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use wgpu_attention::{
     Access, AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Kernel, Layout,
     LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm, SigmoidBias, Sink,
-    Stats, Strides, Temperature, TileMask, Tiles, Window,
+    Stats, Strides, Temperature, TileMask, Tiles, Window, validate,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {
@@ -39,6 +39,7 @@ fn parse(plan: &Plan) -> (naga::Module, ModuleInfo) {
     let f16 = key.dtypes.contains(&DType::F16) || key.bias == Some(DType::F16);
     let mut capabilities = Capabilities::empty();
     capabilities.set(Capabilities::SHADER_FLOAT16_IN_FLOAT32, f16);
+    capabilities.set(Capabilities::SHADER_FLOAT16, key.native_f16);
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     if is_broadcast(plan) {
         use naga::valid::{ShaderStages, SubgroupOperationSet};
@@ -67,7 +68,14 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     // 16-bit numbers that share words are put there by atomics, and bits of classes are brought together by one.
     let [.., out] = plan.key().dtypes;
     let atomics = (out != DType::F32 && plan.key().access[3] == Access::Scalar) || plan.key().tile_classes;
-    check_text(&plan.shader_source(), &name, atomics, is_broadcast(plan));
+    let mut text = plan.shader_source();
+    if plan.key().native_f16 {
+        let marks = ["\nenable f16;\n", "array<vec4<f16>>", "= vec4<f16>("];
+        assert!(text.contains(marks[0]) && text.contains(marks[1]), "{name}");
+        text = marks.iter().fold(text, |text, mark| text.replace(mark, ""));
+    }
+    // Nothing is computed in f16: it is in no other place.
+    check_text(&text, &name, atomics, is_broadcast(plan));
 
     // Storage bindings, and the one group.
     for (_, variable) in module.global_variables.iter() {
@@ -207,7 +215,9 @@ fn translate(plan: &Plan, (module, info): &(naga::Module, ModuleInfo)) {
     assert!(text.contains("numthreads"), "{name}");
 
     let policies = BoundsCheckPolicies { index: BoundsCheckPolicy::Restrict, ..Default::default() };
-    for version in [glsl::Version::Desktop(430), glsl::Version::new_gles(310)] {
+    // OpenGL has no such type, and so no such feature.
+    let versions = [glsl::Version::Desktop(430), glsl::Version::new_gles(310)];
+    for version in versions.into_iter().filter(|_| !plan.key().native_f16) {
         let options = glsl::Options { version, ..Default::default() };
         for entry_point in entry_points(plan.kernel()) {
             let pipeline = glsl::PipelineOptions {
@@ -389,6 +399,46 @@ fn tile_classes_in_every_language_on_every_class_of_adapter() {
     }
 }
 
+/// f16 as a type of the shader's own: every mix of tensors that are stored so, in every kernel, with what else changes the code.
+#[test]
+fn native_f16_in_every_language_on_every_class_of_adapter() {
+    let dtypes = [DType::F32, DType::F16, DType::Bf16];
+    let full = Broadcast([2, 4, 100, 100]);
+    let mut problems = Vec::new();
+    for n in 0..16 {
+        let pick = |bit: u32| if n >> bit & 1 == 1 { DType::F16 } else { dtypes[2 * (n >> 1 & 1) as usize] };
+        problems.push(plain(8, 8).dtypes(pick(0), pick(1), pick(2), pick(3)));
+    }
+    problems.extend([
+        plain(64, 64).dtype(DType::F16).causal(Alignment::BottomRight).with_kv_len().with_lse(),
+        plain(63, 64).dtype(DType::F16).bias(DType::F16, full).mask(MaskFormat::Bits, full),
+        plain(128, 128).dtype(DType::F16).qk_norm(QkNorm::l2()),
+        plain(64, 64).dtype(DType::F16).top_k(7),
+        plain(256, 256).dtype(DType::F16).packed(150, 150).with_documents(),
+    ]);
+    let mut native = 0;
+    for caps in classes() {
+        let mut caps = caps;
+        caps.shader_f16 = true;
+        for problem in &problems {
+            for kernel in common::kernels(problem) {
+                let options = PlanOptions::kernel(kernel);
+                let asked = Plan::new(problem, &caps, &options.native_f16(true));
+                let refused = plan(problem, &caps, &options.native_f16(false));
+                assert!(!refused.key().native_f16 && !refused.shader_source().contains("enable"));
+                let Ok(asked) = asked else {
+                    assert!(!problem.dtypes.contains(&DType::F16), "{problem:?}");
+                    continue;
+                };
+                assert_ne!(asked.key(), refused.key());
+                translate(&asked, &check(&asked, &caps));
+                native += 1;
+            }
+        }
+    }
+    assert!(native > 150, "{native} variants");
+}
+
 /// WebGPU's default limits, on what the planner takes for a processor without and with subgroups, a graphics card and no one knows what.
 fn classes() -> [Caps; 4] {
     [
@@ -420,9 +470,8 @@ fn each_option_in_every_language_on_every_class_of_adapter() {
 #[test]
 fn random_combinations_of_all_options() {
     let mut keys = HashSet::new();
-    let mut rng = Rng::new(1);
     for n in 0..600 {
-        let problem = random::any_problem(&mut rng);
+        let problem = validate::problem_of(n as u64, n as u64);
         let caps = &classes()[n % 4];
         let kernels: Vec<Kernel> = common::kernels(&problem).collect();
         let plan = plan(&problem, caps, &PlanOptions::kernel(kernels[n / 4 % kernels.len()]));
@@ -438,9 +487,8 @@ fn random_combinations_of_all_options() {
 #[test]
 fn keys_stand_for_texts() {
     let mut texts = std::collections::HashMap::new();
-    let mut rng = Rng::new(2);
-    for _ in 0..400 {
-        let problem = random::any_problem(&mut rng);
+    for n in 1000..1400 {
+        let problem = validate::problem_of(n, n);
         let plan = plan(&problem, &Caps::webgpu_default(), &PlanOptions::default());
         // The first line is the key's name.
         let text = plan.shader_source().split_once('\n').unwrap().1.to_owned();

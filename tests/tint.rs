@@ -107,7 +107,9 @@ fn sources() -> Vec<String> {
                 let options = PlanOptions::kernel(kernel);
                 let plan = Plan::new(&problem, &caps, &options).expect("a plan");
                 let classified = Plan::new(&problem, &caps, &options.tile_mask(TileMask::Classified));
-                for plan in [Ok(plan), classified].into_iter().flatten() {
+                caps.shader_f16 = true;
+                let native = Plan::new(&problem, &caps, &options.native_f16(true));
+                for plan in [Ok(plan), classified, native].into_iter().flatten() {
                     if keys.insert(plan.key().clone()) {
                         sources.push(plan.shader_source());
                     }

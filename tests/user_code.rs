@@ -5,8 +5,8 @@ mod common;
 
 use common::{Case, Gpu, assert_right, shape};
 use wgpu_attention::{
-    Alignment, Caps, DType, Error, Kernel, Plan, PlanOptions, Problem, Stats, UserCode, reference::Mods,
-    reference::truth_with,
+    Alignment, Caps, DType, Error, Kernel, Plan, PlanOptions, Problem, ScoreStage, Stats, UserCode,
+    reference::{Mods, compare, scores_at_with, truth_with},
 };
 
 fn score_mod(body: &str) -> UserCode {
@@ -267,4 +267,58 @@ fn text_that_is_no_function_is_a_typed_error() {
     assert!(UserCode::mask_mod(&long).is_ok());
     let sum = format!("{head} {{ return q_index{} > 0u; }}", " + 1u".repeat(400));
     assert!(UserCode::mask_mod(&sum).is_ok());
+}
+
+/// Scores on demand of a part, whose user code is given the whole problem's indices: every batch, head and range of rows, padded and packed,
+/// grouped heads, at every stage.
+#[test]
+fn scores_on_demand_know_the_whole_problems_indices() {
+    let gpu = gpu!();
+    let score = score_mod(
+        "return score + 0.25 * f32(batch) - 0.125 * f32(head) + param_f32(0u) * f32(q_index) - 0.01 * f32(k_index);",
+    );
+    let mask = mask_mod("return (7u * batch + 5u * head + 3u * q_index + k_index) % param_u32(1u) != 0u;");
+    let user = [0.05f32.to_bits(), 4];
+    let score_twin = |s: f64, [b, h, i, j]: [u32; 4]| {
+        let [b, h, i, j] = [b, h, i, j].map(f64::from);
+        s + 0.25 * b - 0.125 * h + f64::from(0.05f32) * i - f64::from(0.01f32) * j
+    };
+    let mask_twin = |[b, h, i, j]: [u32; 4]| !(7 * b + 5 * h + 3 * i + j).is_multiple_of(4);
+    let mods = Mods { score: Some(&score_twin), mask: Some(&mask_twin) };
+    let plain = Problem::new(shape([3, 4, 2, 9, 20, 8, 8]));
+    let problems = [
+        plain.clone(),
+        plain.clone().packed(20, 45).causal(Alignment::BottomRight),
+        plain.softcap(5.0).causal(Alignment::BottomRight).with_kv_len().with_q_len(),
+    ];
+    for (n, problem) in problems.into_iter().enumerate() {
+        let problem = problem.score_mod(score.clone()).mask_mod(mask.clone()).user_params(2);
+        let mut case = Case::new(problem, n as u64);
+        case.user = Some(user.to_vec());
+        let inputs = case.inputs();
+        let sequences = wgpu_attention::Sequences::new(&case.problem, &inputs.tables);
+        for (b, h) in [(0, 0), (1, 3), (2, 1), (2, 2)] {
+            let queries = sequences.queries(b);
+            for rows in [0..queries, queries / 2..queries, queries.saturating_sub(1)..queries] {
+                for stage in ScoreStage::ALL {
+                    let got = gpu
+                        .attention
+                        .scores_blocking(&gpu.queue, &case.problem, &inputs, stage, [b, h], rows.clone())
+                        .unwrap();
+                    let want: Vec<_> = rows
+                        .clone()
+                        .flat_map(|i| {
+                            scores_at_with(&case.problem, &inputs, &mods, stage, [b, h, i]).unwrap()
+                        })
+                        .collect();
+                    let comparison = compare(&got, &want);
+                    assert!(
+                        comparison.passes(),
+                        "{stage:?} of batch {b}, head {h}, rows {rows:?}: {comparison:?}\n{:?}",
+                        case.problem
+                    );
+                }
+            }
+        }
+    }
 }

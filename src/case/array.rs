@@ -35,6 +35,11 @@ impl Array {
         Array { dtype: Dtype::U8, shape: shape.to_vec(), bytes }
     }
 
+    pub(crate) fn u32(numbers: &[u32]) -> Self {
+        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Array { dtype: Dtype::U32, shape: vec![numbers.len()], bytes }
+    }
+
     pub(crate) fn i32(shape: &[usize], numbers: &[i32]) -> Self {
         let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         Array { dtype: Dtype::I32, shape: shape.to_vec(), bytes }
@@ -52,6 +57,10 @@ impl Array {
 
     pub(crate) fn to_i32(&self) -> Vec<i32> {
         self.words().map(i32::from_le_bytes).collect()
+    }
+
+    pub(crate) fn to_u32(&self) -> Vec<u32> {
+        self.words().map(u32::from_le_bytes).collect()
     }
 
     fn words(&self) -> impl Iterator<Item = [u8; 4]> + '_ {

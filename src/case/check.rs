@@ -6,9 +6,11 @@ use crate::backward::{self, Backward, Gradients};
 use crate::error::Error;
 use crate::host::Outputs;
 use crate::kernel::Kernel;
+use crate::layout::Layout;
 use crate::plan::PlanOptions;
 use crate::scores::ScoreStage;
 use crate::sharpness::Temperature;
+use crate::tensor::Tensor;
 use core::fmt;
 
 /// What came of a case.
@@ -111,8 +113,14 @@ impl Case {
         report.kernel = Some(plan.kernel());
         report.computed = true;
         let want = work.expected();
+        // In the order of the axes, as the file has them.
+        let (mut got_out, mut want_out) = (got.out.clone(), want.out.clone());
+        if let (Layout::Strided(_), Ok(view)) = (work.problem().out_layout, work.problem().view(Tensor::Out))
+        {
+            (got_out, want_out) = (view.gather(&got_out), view.gather(&want_out));
+        }
         for (output, got, want) in [
-            ("out", Some(&got.out), Some(&want.out)),
+            ("out", Some(&got_out), Some(&want_out)),
             ("lse", got.lse.as_ref(), want.lse.as_ref()),
             ("entropy", got.entropy.as_ref(), want.entropy.as_ref()),
         ] {

@@ -1,15 +1,16 @@
 //! The JSON object of a case file: every key read, none skipped.
 
 use super::error::CaseError;
+use super::keys::{Keys, Object, wrong};
 use crate::dropout::Dropout;
+use crate::layout::Strides;
 use crate::mask::{Alignment, Window};
 use crate::normalizer::{Normalizer, SigmoidBias};
 use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::scores::ScoreStage;
-use crate::sharpness::AdaptiveTemperature;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use crate::sharpness::{AdaptiveTemperature, LengthScale};
+use crate::tensor::Tensor;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 
 /// The operation that a case is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,8 +43,11 @@ impl Op {
                 "op",
                 "tolerance",
                 "layout",
+                "strides",
+                "mask_bits",
                 "scale",
                 "temperature",
+                "length_scale",
                 "qk_norm",
                 "softcap",
                 "causal",
@@ -54,6 +58,8 @@ impl Op {
                 "normalizer",
                 "sigmoid_bias",
                 "dropout",
+                "score_mod",
+                "mask_mod",
                 "scores",
                 "tokens",
             ],
@@ -79,8 +85,13 @@ pub(crate) struct Header {
     pub op: Op,
     pub tolerance: Tolerance,
     pub bshd: bool,
+    /// Of q, k, v and out where they are neither of the two layouts on the device.
+    pub strides: [Option<Strides>; 4],
+    /// The mask has a bit for each pair on the device.
+    pub mask_bits: bool,
     pub scale: Option<f64>,
     pub temperature: Option<f64>,
+    pub length_scale: LengthScale,
     pub softcap: Option<f64>,
     /// Without its gains, which are tensors.
     pub qk_norm: Option<QkNorm>,
@@ -91,6 +102,9 @@ pub(crate) struct Header {
     pub top_k: Option<u32>,
     pub normalizer: Normalizer,
     pub dropout: Option<(Dropout, [u32; 2])>,
+    /// WGSL.
+    pub score_mod: Option<String>,
+    pub mask_mod: Option<String>,
     pub scores: Option<ScoreStage>,
     /// One list, or one for each batch.
     pub tokens: Vec<Vec<String>>,
@@ -103,8 +117,11 @@ impl Header {
             op,
             tolerance,
             bshd: false,
+            strides: [None; 4],
+            mask_bits: false,
             scale: None,
             temperature: None,
+            length_scale: LengthScale::None,
             softcap: None,
             qk_norm: None,
             causal: false,
@@ -114,6 +131,8 @@ impl Header {
             top_k: None,
             normalizer: Normalizer::Softmax,
             dropout: None,
+            score_mod: None,
+            mask_mod: None,
             scores: None,
             tokens: Vec::new(),
         }
@@ -140,21 +159,22 @@ impl Header {
         Ok(Header {
             bshd: keys.choice("layout", &["bhsd", "bshd"], "\"bhsd\" or \"bshd\"")?.as_deref()
                 == Some("bshd"),
+            strides: keys.take("strides").map(strides).transpose()?.unwrap_or_default(),
+            mask_bits: keys.flag("mask_bits")?,
             scale: keys.number("scale", "a number", f64::is_finite)?,
             temperature: keys.number("temperature", "a number above 0", positive)?,
+            length_scale: keys.take("length_scale").map(length_scale).transpose()?.unwrap_or_default(),
             softcap: keys.number("softcap", "a number above 0", positive)?,
             qk_norm: keys.take("qk_norm").map(qk_norm).transpose()?,
-            causal: match keys.take("causal") {
-                None => false,
-                Some(Value::Bool(causal)) => causal,
-                Some(other) => return Err(wrong("causal", other, "true or false")),
-            },
+            causal: keys.flag("causal")?,
             causal_offset: keys.take("causal_offset").map(causal_offset).transpose()?,
             window: keys.take("window").map(window).transpose()?,
             adaptive_temperature: keys.take("adaptive_temperature").map(adaptive).transpose()?,
             top_k: keys.take("top_k").map(top_k).transpose()?,
             normalizer: normalizer(&mut keys)?,
             dropout: keys.take("dropout").map(dropout).transpose()?,
+            score_mod: keys.text("score_mod", "text, in WGSL")?,
+            mask_mod: keys.text("mask_mod", "text, in WGSL")?,
             scores: keys
                 .choice(
                     "scores",
@@ -176,6 +196,36 @@ impl Header {
         if self.bshd {
             put("layout", json!("bshd"));
         }
+        let strided: Map<_, _> = Tensor::MAIN
+            .into_iter()
+            .zip(self.strides)
+            .filter_map(|(tensor, strides)| {
+                let Strides { offset, batch, head, seq, dim } = strides?;
+                Some((tensor.name().to_owned(), json!([offset, batch, head, seq, dim])))
+            })
+            .collect();
+        if !strided.is_empty() {
+            put("strides", Value::Object(strided));
+        }
+        if self.mask_bits {
+            put("mask_bits", json!(true));
+        }
+        match self.length_scale {
+            LengthScale::None => {}
+            LengthScale::Ssmax => drop(put("length_scale", json!("ssmax"))),
+            LengthScale::LogTrainLen { train_len } => {
+                drop(put("length_scale", json!({"log_train_len": train_len})));
+            }
+            LengthScale::Llama4 { coef, floor } => {
+                drop(put("length_scale", json!({"llama4": [digits(coef), floor]})));
+            }
+            LengthScale::Yarn { factor } => drop(put("length_scale", json!({"yarn": digits(factor)}))),
+        }
+        for (key, code) in [("score_mod", &self.score_mod), ("mask_mod", &self.mask_mod)] {
+            if let Some(code) = code {
+                put(key, json!(code));
+            }
+        }
         for (key, number) in
             [("scale", self.scale), ("temperature", self.temperature), ("softcap", self.softcap)]
         {
@@ -184,9 +234,7 @@ impl Header {
             }
         }
         if let Some(norm) = self.qk_norm {
-            // As a text, f32 keeps its digits: 1e-6 and not 9.999999974752427e-7.
-            let eps = norm.eps.to_string().parse::<f64>().unwrap_or_default();
-            put("qk_norm", json!({norm_name(norm.kind): eps}));
+            put("qk_norm", json!({norm_name(norm.kind): digits(norm.eps)}));
         }
         if self.causal {
             put("causal", json!(true));
@@ -238,8 +286,50 @@ impl Header {
     }
 }
 
-fn wrong(key: &'static str, found: impl Into<Value>, expected: &'static str) -> CaseError {
-    CaseError::Key { key, found: found.into().to_string(), expected }
+/// As a text, f32 keeps its digits: 1e-6 and not 9.999999974752427e-7.
+fn digits(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or_default()
+}
+
+fn strides(value: Value) -> Result<[Option<Strides>; 4], CaseError> {
+    const RULE: &str = "an object of q, k, v and out, as many as there are, each [offset, batch, head, seq, dim] in numbers of elements from 0";
+    let mut all = [None; 4];
+    for (name, list) in value.as_object().into_iter().flatten() {
+        let tensor = Tensor::MAIN.into_iter().find(|tensor| tensor.name() == name);
+        let numbers =
+            list.as_array().and_then(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+        match (tensor, numbers.as_deref()) {
+            (Some(tensor), Some(&[offset, batch, head, seq, dim])) => {
+                all[tensor as usize] = Some(Strides { offset, batch, head, seq, dim });
+            }
+            _ => return Err(wrong("strides", value, RULE)),
+        }
+    }
+    if value.is_object() { Ok(all) } else { Err(wrong("strides", value, RULE)) }
+}
+
+fn length_scale(value: Value) -> Result<LengthScale, CaseError> {
+    const RULE: &str =
+        "\"ssmax\", {\"log_train_len\": integer}, {\"llama4\": [coef, floor]} or {\"yarn\": factor}";
+    let one = value.as_object().filter(|object| object.len() == 1);
+    let number = |value: &Value| value.as_f64().map(|x| x as f32);
+    let integer = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
+    let of = |key: &str| one.and_then(|object| object.get(key));
+    let llama4 = of("llama4").and_then(Value::as_array).map(Vec::as_slice);
+    let found = match (value.as_str(), llama4) {
+        (Some("ssmax"), _) => Some(LengthScale::Ssmax),
+        (_, Some([coef, floor])) => {
+            number(coef).zip(integer(floor)).map(|(coef, floor)| LengthScale::Llama4 { coef, floor })
+        }
+        _ => of("log_train_len")
+            .and_then(integer)
+            .map(|train_len| LengthScale::LogTrainLen { train_len })
+            .or_else(|| of("yarn").and_then(number).map(|factor| LengthScale::Yarn { factor })),
+    };
+    match found.filter(|scale| scale.check().is_ok()) {
+        Some(scale) => Ok(scale),
+        None => Err(wrong("length_scale", value, RULE)),
+    }
 }
 
 fn tolerance(value: Value) -> Result<Tolerance, CaseError> {
@@ -372,76 +462,4 @@ fn tokens(value: Value) -> Result<Vec<Vec<String>>, CaseError> {
     list().or_else(|_| lists()).map_err(|_| {
         wrong("tokens", value.clone(), "an array of texts, or an array of such arrays, one for each batch")
     })
-}
-
-/// The keys not yet taken.
-struct Keys(BTreeMap<String, Value>);
-
-impl Keys {
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.0.remove(key)
-    }
-
-    fn text(&mut self, key: &'static str, expected: &'static str) -> Result<Option<String>, CaseError> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(wrong(key, other, expected)),
-        }
-    }
-
-    fn choice(
-        &mut self,
-        key: &'static str,
-        choices: &[&str],
-        expected: &'static str,
-    ) -> Result<Option<String>, CaseError> {
-        match self.text(key, expected)? {
-            Some(text) if !choices.contains(&text.as_str()) => Err(wrong(key, text, expected)),
-            text => Ok(text),
-        }
-    }
-
-    fn number(
-        &mut self,
-        key: &'static str,
-        expected: &'static str,
-        rule: impl Fn(f64) -> bool,
-    ) -> Result<Option<f64>, CaseError> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(value) => match value.as_f64().filter(|x| rule(*x)) {
-                None => Err(wrong(key, value, expected)),
-                number => Ok(number),
-            },
-        }
-    }
-}
-
-/// A JSON object in which a key that is there twice is an error: with a plain map the first would go unread.
-struct Object(BTreeMap<String, Value>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Object;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut object = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, Value>()? {
-                    if object.contains_key(&key) {
-                        return Err(A::Error::custom(format!("the key {key:?} is there twice")));
-                    }
-                    object.insert(key, value);
-                }
-                Ok(Object(object))
-            }
-        }
-        deserializer.deserialize_map(Reader)
-    }
 }

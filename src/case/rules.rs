@@ -4,6 +4,7 @@ use super::array::Array;
 use super::error::CaseError;
 use super::header::{Header, Op};
 use crate::shape::Shape;
+use crate::sharpness::LengthScale;
 use safetensors::tensor::Dtype;
 use std::collections::BTreeMap;
 
@@ -26,6 +27,9 @@ const ATTENTION: &[&str] = &[
     "alibi_slopes",
     "sinks",
     "temperature_per_head",
+    "temperature_per_row",
+    "ssmax",
+    "user",
     "q_gain",
     "k_gain",
     "lse",
@@ -64,8 +68,6 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
         [required(arrays, "q", needed)?, required(arrays, "k", needed)?, required(arrays, "v", needed)?];
     required(arrays, "out", "there is nothing to compare with")?;
     dtype("q", q, FLOATS)?;
-    let as_q: &[Dtype] = std::slice::from_ref(&q.dtype);
-    let as_q_or_f32: &[Dtype] = &[Dtype::F32, q.dtype];
 
     let [q_batch, hq, q_rows, d] = sizes("q", q, header.bshd)?;
     let [k_batch, hkv, k_rows, kd] = sizes("k", k, header.bshd)?;
@@ -87,15 +89,15 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
         let input_of = |name: &str| arrays.get(name).map(|a| a.shape.clone()).unwrap_or_default();
         let (types, shape): (&[Dtype], Vec<usize>) = match name {
             "q" => continue,
-            "k" => (as_q, k_shape.clone()),
-            "v" => (as_q, v_shape.clone()),
-            "out" => (as_q_or_f32, out_shape.clone()),
+            "k" => (FLOATS, k_shape.clone()),
+            "v" => (FLOATS, v_shape.clone()),
+            "out" => (FLOATS, out_shape.clone()),
             "q_gain" | "k_gain" => {
                 let heads = if name == "q_gain" { hq } else { hkv };
                 if array.shape.len() == 1 { (F32, vec![d]) } else { (F32, vec![heads, d]) }
             }
             "bias" | "mask" => {
-                dtype(name, array, if name == "mask" { &[Dtype::U8] } else { as_q_or_f32 })?;
+                dtype(name, array, if name == "mask" { &[Dtype::U8] } else { FLOATS })?;
                 broadcasts(name, array, scores)?;
                 continue;
             }
@@ -104,11 +106,21 @@ pub(super) fn attention(header: &Header, arrays: &Arrays) -> Result<Shape, CaseE
             "documents_q" => (&[Dtype::I32], vec![q_batch, q_rows]),
             "documents_k" => (&[Dtype::I32], vec![k_batch, k_rows]),
             "q_len" | "kv_len" | "causal_offset" => (&[Dtype::I32], vec![b]),
-            "alibi_slopes" | "sinks" | "temperature_per_head" | "dsinks" | "dtemperature_per_head" => {
-                (F32, vec![hq])
+            "user" => {
+                dtype(name, array, &[Dtype::U32])?;
+                if array.shape.len() != 1 {
+                    return Err(shape_error(name, array, "(numbers)".to_owned()));
+                }
+                continue;
             }
-            "lse" | "entropy" => (F32, rows.clone()),
-            "scores" => (as_q_or_f32, scores.to_vec()),
+            "alibi_slopes"
+            | "sinks"
+            | "ssmax"
+            | "temperature_per_head"
+            | "dsinks"
+            | "dtemperature_per_head" => (F32, vec![hq]),
+            "lse" | "entropy" | "temperature_per_row" => (F32, rows.clone()),
+            "scores" => (FLOATS, scores.to_vec()),
             "dout" => (F32, out_shape.clone()),
             "dq" => (F32, q_shape.clone()),
             "dk" => (F32, k_shape.clone()),
@@ -164,11 +176,52 @@ fn together(header: &Header, arrays: &Arrays) -> Result<(), CaseError> {
         ),
         (has("k_gain"), "q_gain", "k_gain is there, and q and k have gains together"),
         (has("q_gain"), "k_gain", "q_gain is there, and q and k have gains together"),
+        (header.length_scale == LengthScale::Ssmax, "ssmax", "the key \"length_scale\" asks for it"),
         (header.scores.is_some(), "scores", "the key \"scores\" says what it holds"),
     ];
     for (needed, tensor, why) in needs {
         if needed && !has(tensor) {
             return Err(CaseError::MissingTensor { tensor, why });
+        }
+    }
+    let mods = header.score_mod.is_some() || header.mask_mod.is_some();
+    for (has, one, other, other_is_there) in [
+        (
+            has("temperature_per_row"),
+            "the tensor \"temperature_per_row\"",
+            "the tensor \"temperature_per_head\"",
+            has("temperature_per_head"),
+        ),
+        (
+            header.strides.iter().any(Option::is_some),
+            "the key \"strides\"",
+            "the layout \"bshd\"",
+            header.bshd,
+        ),
+        (
+            header.strides.iter().any(Option::is_some) || mods,
+            "strides or user code",
+            "gradients",
+            has("dout"),
+        ),
+    ] {
+        if has && other_is_there {
+            return Err(CaseError::Both(one, other));
+        }
+    }
+    for (there, key, needs) in [
+        (has("ssmax"), "length_scale", header.length_scale == LengthScale::Ssmax),
+        (has("user"), "score_mod", mods),
+        (header.mask_bits, "mask", has("mask")),
+    ] {
+        if there && !needs {
+            return Err(match key {
+                "mask" => CaseError::MissingTensor {
+                    tensor: key,
+                    why: "the key \"mask_bits\" says how it is stored",
+                },
+                _ => CaseError::MissingKey(key),
+            });
         }
     }
     if has("scores") && header.scores.is_none() {

@@ -8,12 +8,16 @@ use crate::dtype::DType;
 use crate::host::{Inputs, Outputs};
 use crate::layout::Layout;
 use crate::mask::{Alignment, MaskFormat};
+use crate::owned::OwnedInputs;
 use crate::problem::Problem;
 use crate::qk_norm::NormGains;
 use crate::score::{Broadcast, Sink};
 use crate::scores::ScoreStage;
 use crate::shape::Shape;
 use crate::sharpness::{Scale, Temperature};
+use crate::tensor::Tensor;
+#[cfg(feature = "user-code")]
+use crate::user_code::UserCode;
 use safetensors::tensor::Dtype;
 use std::collections::BTreeMap;
 
@@ -21,23 +25,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
     problem: Problem,
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    bias: Option<Vec<f32>>,
-    mask: Option<Vec<u8>>,
-    cu_seqlens_q: Option<Vec<u32>>,
-    cu_seqlens_k: Option<Vec<u32>>,
-    documents_q: Option<Vec<i32>>,
-    documents_k: Option<Vec<i32>>,
-    q_len: Option<Vec<u32>>,
-    kv_len: Option<Vec<u32>>,
-    causal_offset: Option<Vec<i32>>,
-    temperature: Option<Vec<f32>>,
-    alibi_slopes: Option<Vec<f32>>,
-    sinks: Option<Vec<f32>>,
-    gains: Option<[Vec<f32>; 2]>,
-    dropout: Option<[u32; 2]>,
+    inputs: OwnedInputs,
     expected: Outputs,
     scores: Option<(ScoreStage, Vec<f32>)>,
     positions: (Alignment, Option<Vec<i32>>),
@@ -46,12 +34,16 @@ pub struct Work {
 
 /// What a case asks for that [`Problem`] cannot say. An option that the library learns leaves this list, and enters
 /// [`Work::new`].
-pub(super) fn missing(arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
+pub(super) fn missing(header: &Header, arrays: &BTreeMap<String, Array>) -> Vec<&'static str> {
     let both = arrays.contains_key("dtemperature") && arrays.contains_key("temperature_per_head");
-    [(both, "the gradient of the key temperature beside a temperature for each head (dtemperature)")]
-        .into_iter()
-        .filter_map(|(needed, name)| needed.then_some(name))
-        .collect()
+    let code = (header.score_mod.is_some() || header.mask_mod.is_some()) && !cfg!(feature = "user-code");
+    [
+        (both, "the gradient of the key temperature beside a temperature for each head (dtemperature)"),
+        (code, "user code (score_mod, mask_mod), without the cargo feature user-code"),
+    ]
+    .into_iter()
+    .filter_map(|(needed, name)| needed.then_some(name))
+    .collect()
 }
 
 impl Work {
@@ -68,12 +60,29 @@ impl Work {
         if header.bshd {
             problem = problem.layout(Layout::Bshd);
         }
-        let temperature = floats("temperature_per_head");
-        problem = sharpness(problem, header, temperature.is_some());
+        for (tensor, strides) in Tensor::MAIN.into_iter().zip(header.strides) {
+            let Some(strides) = strides else { continue };
+            let layout = match tensor {
+                Tensor::Q => &mut problem.q_layout,
+                Tensor::K => &mut problem.k_layout,
+                Tensor::V => &mut problem.v_layout,
+                _ => &mut problem.out_layout,
+            };
+            *layout = Layout::Strided(strides);
+        }
+        let (per_head, per_row) = (floats("temperature_per_head"), floats("temperature_per_row"));
+        let table = match (&per_head, &per_row) {
+            (Some(_), _) => Some(Temperature::PerHead),
+            (_, Some(_)) => Some(Temperature::PerRow),
+            _ => None,
+        };
+        let temperature = per_head.or(per_row);
+        problem = sharpness(problem, header, table);
+        problem.length_scale = header.length_scale;
         problem.softcap = header.softcap.map(|cap| cap as f32);
         problem.causal = header.causal;
         problem.window = header.window;
-        let gains = floats("q_gain").zip(floats("k_gain")).map(<[_; 2]>::from);
+        let gains = floats("q_gain").zip(floats("k_gain"));
         problem.qk_norm = header.qk_norm.map(|norm| {
             norm.gains(match arrays.get("q_gain").map(|array| array.shape.len()) {
                 None => NormGains::None,
@@ -113,25 +122,44 @@ impl Work {
         }
         let bias = floats("bias");
         problem.bias = arrays.get("bias").map(|a| (storage(a.dtype), broadcast(a)));
-        let mask = arrays.get("mask").map(|a| a.bytes.clone());
-        problem.mask = arrays.get("mask").map(|a| (MaskFormat::Bytes, broadcast(a)));
-        let expected = Outputs {
-            out: floats("out").unwrap_or_default(),
-            lse: floats("lse"),
-            entropy: floats("entropy"),
-            row_max: None,
+        let format = if header.mask_bits { MaskFormat::Bits } else { MaskFormat::Bytes };
+        let mask =
+            arrays.get("mask").map(|a| if header.mask_bits { bits(&a.bytes) } else { a.bytes.clone() });
+        problem.mask = arrays.get("mask").map(|a| (format, broadcast(a)));
+        #[cfg(feature = "user-code")]
+        {
+            let code = |text: &Option<String>, make: fn(&str) -> crate::Result<UserCode>| {
+                text.as_deref().map(make).transpose()
+            };
+            problem.score_mod = code(&header.score_mod, UserCode::score_mod)?;
+            problem.mask_mod = code(&header.mask_mod, UserCode::mask_mod)?;
+        }
+        let user = arrays.get("user").map(Array::to_u32);
+        problem.user_params = user.as_ref().map_or(0, |numbers| numbers.len() as u32);
+        // In the order of the axes, to where the numbers are on the device.
+        let placed = |tensor: Tensor| -> Result<Vec<f32>, CaseError> {
+            let numbers = floats(tensor.name()).unwrap_or_default();
+            if header.strides[tensor as usize].is_none() {
+                return Ok(numbers);
+            }
+            let view = problem.view(tensor)?;
+            if view.extent() > (1 << 20) + 64 * numbers.len() as u64 {
+                let found = format!("{tensor:?} spread over {} places", view.extent());
+                let expected = "not much further apart than there are elements";
+                return Err(CaseError::Key { key: "strides", found, expected });
+            }
+            Ok(view.scatter(&numbers))
         };
+        let (main, out) =
+            ([placed(Tensor::Q)?, placed(Tensor::K)?, placed(Tensor::V)?], placed(Tensor::Out)?);
+        let expected = Outputs { out, lse: floats("lse"), entropy: floats("entropy"), row_max: None };
         // Gradients start from lse, whether it is expected or not.
         problem.stats.lse = expected.lse.is_some() || arrays.contains_key("dout");
         problem.stats.entropy = expected.entropy.is_some();
         let scores = header.scores.zip(floats("scores"));
-        let [q, k, v] = ["q", "k", "v"].map(|name| floats(name).unwrap_or_default());
         let gradients = GradientWork::new(&problem, arrays);
-        let work = Work {
-            problem,
-            q,
-            k,
-            v,
+        let (q_gain, k_gain) = gains.unzip();
+        let inputs = OwnedInputs {
             bias,
             mask,
             cu_seqlens_q,
@@ -144,13 +172,14 @@ impl Work {
             temperature,
             alibi_slopes,
             sinks,
-            gains,
+            ssmax: floats("ssmax"),
+            q_gain,
+            k_gain,
             dropout: header.dropout.map(|(_, seed)| seed),
-            expected,
-            scores,
-            positions: (alignment, said),
-            gradients,
+            user,
+            ..OwnedInputs::new(main)
         };
+        let work = Work { problem, inputs, expected, scores, positions: (alignment, said), gradients };
         work.inputs().check(&work.problem)?;
         Ok(work)
     }
@@ -162,27 +191,15 @@ impl Work {
 
     /// Its inputs.
     pub fn inputs(&self) -> Inputs<'_> {
-        let mut inputs = Inputs::new(&self.q, &self.k, &self.v);
-        inputs.bias = self.bias.as_deref();
-        inputs.mask = self.mask.as_deref();
-        inputs.tables.cu_seqlens_q = self.cu_seqlens_q.as_deref();
-        inputs.tables.cu_seqlens_k = self.cu_seqlens_k.as_deref();
-        inputs.tables.documents_q = self.documents_q.as_deref();
-        inputs.tables.documents_k = self.documents_k.as_deref();
-        inputs.tables.q_len = self.q_len.as_deref();
-        inputs.tables.kv_len = self.kv_len.as_deref();
-        inputs.tables.causal_offset = self.causal_offset.as_deref();
-        inputs.tables.temperature = self.temperature.as_deref();
-        inputs.tables.alibi_slopes = self.alibi_slopes.as_deref();
-        inputs.tables.sinks = self.sinks.as_deref();
-        if let Some([q, k]) = &self.gains {
-            inputs = inputs.gains(q, k);
-        }
-        inputs.tables.dropout = self.dropout;
-        inputs
+        self.inputs.as_inputs()
     }
 
-    /// The expected outputs.
+    /// Its inputs in memory of their own, for whoever wants to change them.
+    pub fn owned_inputs(&self) -> &OwnedInputs {
+        &self.inputs
+    }
+
+    /// The expected outputs, laid out as the problem says.
     pub fn expected(&self) -> &Outputs {
         &self.expected
     }
@@ -213,6 +230,11 @@ fn storage(dtype: Dtype) -> DType {
     }
 }
 
+/// A byte for each pair, put together to bits.
+fn bits(bytes: &[u8]) -> Vec<u8> {
+    bytes.chunks(8).map(|eight| eight.iter().rev().fold(0, |byte, &keep| byte << 1 | keep)).collect()
+}
+
 /// Sizes of a tensor that broadcasts, counted from the last axis as numpy does.
 fn broadcast(array: &Array) -> Broadcast {
     let mut sizes = [1; 4];
@@ -223,15 +245,15 @@ fn broadcast(array: &Array) -> Broadcast {
     Broadcast(sizes)
 }
 
-/// The number `temperature` divides the score beside `temperature_per_head`. A problem has one temperature, so that there
+/// The number `temperature` divides the score beside a table of temperatures. A problem has one temperature, so that there
 /// the number goes into the scale: the two are one factor.
-fn sharpness(problem: Problem, header: &Header, per_head: bool) -> Problem {
+fn sharpness(problem: Problem, header: &Header, table: Option<Temperature>) -> Problem {
     let tau = header.temperature.unwrap_or(1.0);
     let given = header.scale.map_or(Scale::RsqrtHeadDim, |scale| Scale::Value(scale as f32));
-    if !per_head {
+    let Some(table) = table else {
         return problem.scale(given).temperature(Temperature::Value(tau as f32));
-    }
+    };
     let scale =
         if tau == 1.0 { given } else { Scale::Value((given.value(problem.shape.head_dim_qk) / tau) as f32) };
-    problem.scale(scale).temperature(Temperature::PerHead)
+    problem.scale(scale).temperature(table)
 }

@@ -185,6 +185,20 @@ pub(super) fn check_matrices(key: &PipelineKey, caps: &Caps) -> Result<()> {
     Ok(())
 }
 
+/// Whether a device has f16 as a type, where a variant is written with it.
+pub(super) fn check_f16(key: &PipelineKey, caps: &Caps) -> Result<()> {
+    if key.native_f16 && !caps.shader_f16 {
+        return Err(Error::LimitExceeded {
+            what: "a kernel with f16 as a type of its own".to_owned(),
+            limit: "SHADER_F16, a feature",
+            needed: 1,
+            available: 0,
+            advice: OTHER_DEVICE,
+        });
+    }
+    Ok(())
+}
+
 /// The most rounds that one thread makes in all loops of the kernel together: one line for each loop of `shaders/`. Each loop
 /// counts one more, for the round in which it ends.
 fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {

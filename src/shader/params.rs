@@ -87,8 +87,9 @@ pub(crate) struct Params {
     pub norm_eps: f32,
     pub length_coef: f32,
     pub length_floor: u32,
-    /// Rounds the size up to what the uniform address space asks for (a multiple of 16 bytes).
-    pub _pad: [u32; 3],
+    pub user_batch: u32,
+    pub user_head: u32,
+    pub user_row: u32,
 }
 
 const _: () = assert!(size_of::<Params>().is_multiple_of(16));
@@ -174,4 +175,7 @@ fields!(
     norm_eps,
     length_coef,
     length_floor,
+    user_batch,
+    user_head,
+    user_row,
 );

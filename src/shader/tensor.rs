@@ -15,9 +15,17 @@ pub enum Access {
     Scalar,
 }
 
-/// The WGSL of the binding and accessor of q, k, v or out.
-pub(crate) fn module(tensor: Tensor, access: Access, dtype: DType, dim: u32) -> String {
+/// The WGSL of the binding and accessor of q, k, v or out. With `native`, f16 is a type of the shader's own where rows are aligned.
+pub(crate) fn module(tensor: Tensor, access: Access, dtype: DType, dim: u32, native: bool) -> String {
     let (name, binding) = (tensor.name(), tensor.binding());
+    if native && access == Access::Vec4 && dtype == DType::F16 {
+        let (space, accessor) = if tensor == Tensor::Out {
+            ("read_write", native_store(name))
+        } else {
+            ("read", native_load(name))
+        };
+        return declare(name, binding, space, access, dtype, ("vec4<f16>", accessor));
+    }
     if tensor == Tensor::Out {
         written(name, binding, access, dtype, dim)
     } else {
@@ -117,6 +125,26 @@ fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
             (kind, text)
         }
     }
+}
+
+/// Four numbers of f16, each exact in f32.
+fn native_load(name: &str) -> String {
+    format!(
+        "fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
+    return vec4<f32>({name}[(row >> 2u) + d4]);
+}}
+"
+    )
+}
+
+/// Four numbers, rounded by the device and saturated as `pack` saturates them.
+fn native_store(name: &str) -> String {
+    format!(
+        "fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
+    {name}[(row >> 2u) + d4] = vec4<f16>(clamp(value, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
+}}
+"
+    )
 }
 
 /// A function `pack(vec2<f32>) -> u32` for a 16-bit type.

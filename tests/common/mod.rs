@@ -3,7 +3,11 @@
 
 #![allow(dead_code)] // each test binary uses its own part of it
 
-pub mod random;
+/// Waits for a future: on this thread, or in a browser (`examples/web/numerics`), where threads may not wait, by a way of its own.
+#[cfg(target_arch = "wasm32")]
+pub use crate::block_on;
+#[cfg(not(target_arch = "wasm32"))]
+pub use pollster::block_on;
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -11,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
     AdapterClass, Attention, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel, LengthScale, MaskFormat,
     NormGains, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor,
-    headless, reference, reference::Bounded, wgpu,
+    headless, reference, reference::Bounded, validate, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -89,7 +93,7 @@ fn open() -> Result<Gpu, String> {
     let mut options = headless::Options::default();
     // Safety: what wgpu's cooperative matrices do is what these tests are there to see.
     options.experimental = unsafe { wgpu::ExperimentalFeatures::enabled() };
-    let opened = headless::open_blocking(&options).map_err(|e| e.to_string())?;
+    let opened = block_on(headless::open(&options)).map_err(|e| e.to_string())?;
     let attention = opened.attention();
     let headless::Gpu { adapter, device, queue } = opened;
     let info = adapter.get_info();
@@ -296,6 +300,36 @@ impl Case {
         }
     }
 
+    /// The inputs that belong to a problem which `validate` draws.
+    pub fn drawn(problem: Problem, seed: u64) -> Self {
+        let own = validate::inputs(&problem, seed).expect("inputs");
+        Case {
+            problem,
+            seed,
+            q: own.q,
+            k: own.k,
+            v: own.v,
+            cu_seqlens_q: own.cu_seqlens_q,
+            cu_seqlens_k: own.cu_seqlens_k,
+            documents_q: own.documents_q,
+            documents_k: own.documents_k,
+            q_len: own.q_len,
+            kv_len: own.kv_len,
+            causal_offset: own.causal_offset,
+            temperature: own.temperature,
+            alibi_slopes: own.alibi_slopes,
+            sinks: own.sinks,
+            ssmax: own.ssmax,
+            q_gain: own.q_gain,
+            k_gain: own.k_gain,
+            dropout: own.dropout,
+            user: own.user,
+            bias: own.bias,
+            mask: own.mask,
+            vacuous: 1e-3,
+        }
+    }
+
     /// Accepts a weaker proof: for sharp softmaxes, whose weights f32 knows only so well.
     pub fn vacuous_above(mut self, share: f64) -> Self {
         self.vacuous = share;
@@ -351,7 +385,7 @@ impl Case {
     }
 
     pub fn truth(&self) -> reference::Truth {
-        reference::truth(&self.problem, &self.inputs()).expect("the reference")
+        validate::truth(&self.problem, &self.inputs()).expect("the reference")
     }
 
     /// Sets one number of a tensor.
@@ -514,10 +548,13 @@ pub fn read_words(gpu: &Gpu, buffer: &wgpu::Buffer) -> Vec<u32> {
     let mut encoder = encoder(gpu);
     encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
     let submission = gpu.queue.submit([encoder.finish()]);
-    staging.map_async(wgpu::MapMode::Read, .., |result| result.expect("mapping for the readback"));
+    let (sender, mapped) = futures::channel::oneshot::channel();
+    staging.map_async(wgpu::MapMode::Read, .., |result| drop(sender.send(result)));
+    // A browser polls by itself, and does nothing here.
     gpu.device
         .poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
         .expect("waiting for the device");
+    block_on(mapped).expect("an answer").expect("mapping for the readback");
     let bytes = staging.get_mapped_range(..).expect("a mapped range").to_vec();
     bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
@@ -633,7 +670,7 @@ pub fn run_plan(gpu: &Gpu, plan: &Plan, case: &Case) -> Outputs {
 
 /// Runs a plan on buffers that are there.
 pub fn run_bench(gpu: &Gpu, plan: &Plan, bench: &Bench) {
-    let prepared = gpu.attention.prepare_blocking(plan).unwrap_or_else(|e| panic!("preparing\n{plan}\n{e}"));
+    let prepared = block_on(gpu.attention.prepare(plan)).unwrap_or_else(|e| panic!("preparing\n{plan}\n{e}"));
     let mut encoder = encoder(gpu);
     prepared.encode(&mut encoder, &bench.buffers()).expect("binding");
     gpu.queue.submit([encoder.finish()]);

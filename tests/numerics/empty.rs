@@ -1,6 +1,6 @@
 //! Rows that see no key, and problems with nothing in them.
 
-use crate::common::{Case, check_all, run, shape};
+use crate::common::{Case, block_on, check_all, run, shape};
 use crate::gpu;
 use wgpu_attention::{
     Alignment, Attention, Broadcast, DType, Error, MaskFormat, Outputs, PlanOptions, Problem, Stats,
@@ -100,8 +100,8 @@ fn nothing_to_compute() {
         for kernel in crate::common::KERNELS {
             let case = Case::new(with_stats(Problem::new(shape(numbers))), 4);
             let options = PlanOptions::kernel(kernel);
-            let got =
-                attention.run_with_blocking(&gpu.queue, &case.problem, &case.inputs(), &options).unwrap();
+            let inputs = case.inputs();
+            let got = block_on(attention.run_with(&gpu.queue, &case.problem, &inputs, &options)).unwrap();
             let nothing = Some(vec![]);
             assert_eq!(
                 got,

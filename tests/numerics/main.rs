@@ -19,6 +19,7 @@ mod leaks;
 mod length_scales;
 mod lengths;
 mod matrix;
+mod native_f16;
 mod one_shot;
 mod packed;
 mod qk_norm;

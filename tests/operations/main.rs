@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bug_reports;
 mod sampling;
 mod sampling_distribution;
 mod shaders;

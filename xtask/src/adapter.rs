@@ -56,7 +56,7 @@ fn still_none(overrides: &[&str]) -> String {
 }
 
 /// Runs the attempts in their order until one works.
-fn first_that_works(attempts: &[Attempt]) -> Result<(), String> {
+pub(crate) fn first_that_works(attempts: &[Attempt]) -> Result<(), String> {
     let mut result = Ok(());
     for attempt in attempts {
         result = attempt.iter().try_for_each(|words| {

@@ -1,4 +1,4 @@
-//! How to get a software Vulkan driver onto a machine that has no adapter: a pure decision.
+//! How to get packages onto a machine, and which of them bring a software Vulkan driver: pure decisions.
 
 use crate::system::{Rights, System};
 
@@ -14,7 +14,7 @@ pub(crate) enum Advice {
 /// Commands to run one after the other, each a list of words.
 pub(crate) type Attempt = Vec<Vec<String>>;
 
-const APT_PACKAGES: [&str; 2] = ["mesa-vulkan-drivers", "libvulkan1"];
+const DRIVER: [&str; 2] = ["mesa-vulkan-drivers", "libvulkan1"];
 
 /// What other distributions call the driver and Vulkan's loader.
 const ELSEWHERE: [(&str, &str); 5] = [
@@ -34,19 +34,30 @@ pub(crate) fn advice(system: &System) -> Advice {
             system.os
         ));
     }
+    let Some(attempts) = apt(system, &DRIVER) else { return Advice::Tell(tell(system)) };
+    Advice::Install {
+        why: "no graphics adapter was found: installing Mesa's software Vulkan driver, which computes on the processor"
+            .to_owned(),
+        attempts,
+    }
+}
+
+/// How packages are installed here; `None` where there is no apt, or no right to use it.
+pub(crate) fn apt(system: &System, packages: &[&str]) -> Option<Vec<Attempt>> {
     let debian = system.release.is("debian") || system.release.is("ubuntu");
     let prefix: &[&str] = match (debian && system.has_apt, system.rights) {
         (true, Rights::Root) => &[],
         (true, Rights::Sudo) => &["sudo", "-n"],
         (true, Rights::SudoAsks) => &["sudo"],
-        _ => return Advice::Tell(tell(system)),
+        _ => return None,
     };
     let apt = |arguments: &[&str]| -> Vec<String> {
         let run = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
         prefix.iter().chain(&run).chain(arguments).map(|&word| word.to_owned()).collect()
     };
-    let install: Vec<&str> =
-        ["install", "--yes", "--no-install-recommends"].into_iter().chain(APT_PACKAGES).collect();
+    // Nothing that is there is taken away for it.
+    let install = ["install", "--yes", "--no-remove", "--no-install-recommends"];
+    let install: Vec<&str> = install.iter().chain(packages).copied().collect();
     let fresh = vec![apt(&["update"]), apt(&install)];
     let mut attempts = Vec::new();
     if system.has_lists {
@@ -54,11 +65,7 @@ pub(crate) fn advice(system: &System) -> Advice {
         attempts.push(vec![apt(&install)]);
     }
     attempts.push(fresh);
-    Advice::Install {
-        why: "no graphics adapter was found: installing Mesa's software Vulkan driver, which computes on the processor"
-            .to_owned(),
-        attempts,
-    }
+    Some(attempts)
 }
 
 fn tell(system: &System) -> String {
@@ -113,7 +120,7 @@ mod tests {
         assert_eq!(lines[0][0], "env DEBIAN_FRONTEND=noninteractive apt-get update");
         assert_eq!(
             lines[0][1],
-            "env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends mesa-vulkan-drivers libvulkan1"
+            "env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-remove --no-install-recommends mesa-vulkan-drivers libvulkan1"
         );
     }
 

@@ -1,13 +1,15 @@
 //! The commands of this repository: `cargo xtask demo`, `test`, `web`, `setup`, `help`.
 //!
 //! `adapter` sees to it that there is something to compute on, `install` decides what that takes, `system` looks at the
-//! machine, `steps` runs programs; `web` makes the page for browsers and `serve` serves it. No dependencies, so that the first line on the screen comes at once.
+//! machine, `steps` runs programs; `web` makes the page for browsers, `wasm` finds it a
+//! compiler and `serve` serves it. No dependencies, so that the first line on the screen comes at once.
 
 mod adapter;
 mod install;
 mod serve;
 mod steps;
 mod system;
+mod wasm;
 mod web;
 
 use std::process::ExitCode;
@@ -18,7 +20,9 @@ Usage: cargo xtask COMMAND [ARGUMENTS]
   demo [ARGUMENTS]   builds the program and runs `wgpu-attention demo ARGUMENTS`
   test [ARGUMENTS]   runs `cargo test --all-features --workspace ARGUMENTS`; every test must find an adapter
   web [--serve]      builds the page and the npm package into target/web/site; --serve shows it on this machine
-                     (--port N, 8000; 0 for any that is free; --no-build for the page as it is)
+                     (--port N, 8000; 0 for any that is free; --no-build for the page as it is). --numerics builds
+                     tests/numerics for the browser too, --lints checks what is built. --std rustup|debian says where the
+                     standard library for wasm has to come from: from rustup, or built from Debian's sources
   setup              builds the program and sees to it that there is an adapter
   help               this text
 

@@ -4,39 +4,54 @@
 //! site/          the page: for any folder of any static host
 //! site/package/  the npm package, which the page uses like anybody else
 //! site/cases/    the case files, with a list
+//! numerics/      with --numerics: the bodies of tests/numerics, for the test of the page
 //! ```
 
 use crate::serve;
 use crate::steps::{self, run, say};
+use crate::wasm::{self, Std, TARGET};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TARGET: &str = "wasm32-unknown-unknown";
 const WASM: &str = "wgpu_attention_bg.wasm";
 
 /// What stands behind `web`.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Options {
     serve: bool,
     build: bool,
     port: u16,
+    /// Where the standard library for wasm has to come from, unless that does not matter.
+    std: Option<Std>,
+    lints: bool,
+    numerics: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { serve: false, build: true, port: 8000, std: None, lints: false, numerics: false }
+    }
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options { serve: false, build: true, port: 8000 };
+    let mut options = Options::default();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--serve" => options.serve = true,
             "--no-build" => options.build = false,
+            "--lints" => options.lints = true,
+            "--numerics" => options.numerics = true,
+            "--std" => options.std = Some(Std::named(words.next())?),
             "--port" => {
                 let port = words.next().and_then(|port| port.parse().ok());
                 options.port = port.ok_or("--port needs a number from 0 (any free port) to 65535")?;
             }
             other => {
                 return Err(format!(
-                    "web does not know {other:?}: --serve, --port N or --no-build was expected"
+                    "web does not know {other:?}: --serve, --port N, --no-build, --numerics, --lints or --std rustup|debian was \
+                     expected"
                 ));
             }
         }
@@ -50,7 +65,17 @@ pub(crate) fn web(arguments: &[String]) -> Result<(), String> {
     let target = root.join("target/web");
     let site = target.join("site");
     if options.build {
-        build(&root, &target, &site)?;
+        let builder = Builder::new(&root, &target, &options)?;
+        say("building the page");
+        builder.page(&site)?;
+        if options.numerics {
+            say("building tests/numerics for the browser");
+            builder.numerics(&target.join("numerics"))?;
+        }
+        if options.lints {
+            say("lints of what is built for the browser");
+            builder.lints()?;
+        }
     }
     if options.serve {
         serve::serve(&site, options.port)?;
@@ -58,67 +83,80 @@ pub(crate) fn web(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn build(root: &Path, target: &Path, site: &Path) -> Result<(), String> {
-    let source = root.join("examples/web");
-    say("building the page");
-    let wasm = compile(&source, target)?;
-
-    // Made beside the page that there is, which stays until the new one is whole.
-    let (page, old) = (site, target.join("site-before"));
-    let site = &target.join("site-new");
-    clear(site)?;
-    let package = site.join("package");
-    make(&package)?;
-    let bindgen = ["run", "--quiet", "--package", "bindgen", "--"];
-    let files = [wasm.as_os_str(), "wgpu_attention".as_ref(), package.as_os_str()];
-    run(cargo(&source, target).args(bindgen).args(files))?;
-    shrink(&package.join(WASM))?;
-
-    copy_all(&source.join("static"), site)?;
-    copy_all(&source.join("npm"), &package)?;
-    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        copy(&root.join(licence), &package.join(licence))?;
-    }
-    let manifest = package.join("package.json");
-    let text = read(&manifest)?.replace("\"VERSION\"", &format!("\"{}\"", version(root)?));
-    write(&manifest, &text)?;
-    cases(root, site)?;
-    clear(&old)?;
-    if page.exists() {
-        rename(page, &old)?;
-    }
-    rename(site, page)?;
-    report(page, &page.join("package").join(WASM));
-    clear(&old)
+/// What both wasm files are made with.
+struct Builder {
+    root: PathBuf,
+    source: PathBuf,
+    target: PathBuf,
+    std: Std,
 }
 
-fn cargo(source: &Path, target: &Path) -> Command {
-    let mut cargo = steps::cargo();
-    cargo.current_dir(source).env("CARGO_TARGET_DIR", target);
-    cargo
-}
-
-/// Compiles the crate with the standard library that rustup has. Where there is none and none can be had, the distribution's.
-fn compile(source: &Path, target: &Path) -> Result<PathBuf, String> {
-    let build = ["build", "--release", "--package", "wgpu-attention-web", "--target", TARGET];
-    if has_target() {
-        run(cargo(source, target).args(build))?;
-    } else {
-        return Err(format!(
-            "the standard library for {TARGET} is missing: `rustup target add {TARGET}` installs it"
-        ));
+impl Builder {
+    fn new(root: &Path, target: &Path, options: &Options) -> Result<Self, String> {
+        let source = root.join("examples/web");
+        let oldest = manifest_value(&source, "rust-version")?;
+        let oldest = wasm::minor(&oldest).ok_or(format!("rust-version {oldest} is no version of Rust"))?;
+        let std = Std::ensure(options.std, oldest, options.lints)?;
+        Ok(Builder { root: root.to_owned(), source, target: target.to_owned(), std })
     }
-    Ok(target.join(TARGET).join("release/wgpu_attention_web.wasm"))
-}
 
-fn has_target() -> bool {
-    let there = || {
-        let found = Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]).output();
-        found.is_ok_and(|found| Path::new(String::from_utf8_lossy(&found.stdout).trim()).is_dir())
-    };
-    there()
-        || (Command::new("rustup").args(["target", "add", TARGET]).status().is_ok_and(|s| s.success())
-            && there())
+    /// The page with the package in it, made beside the one that there is, which stays until the new one is whole.
+    fn page(&self, site: &Path) -> Result<(), String> {
+        let (page, old) = (site, self.target.join("site-before"));
+        let site = &self.target.join("site-new");
+        clear(site)?;
+        let package = site.join("package");
+        make(&package)?;
+        self.compile("wgpu-attention-web", "wgpu_attention", &package)?;
+        shrink(&package.join(WASM))?;
+
+        copy_all(&self.source.join("static"), site)?;
+        copy_all(&self.source.join("npm"), &package)?;
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            copy(&self.root.join(licence), &package.join(licence))?;
+        }
+        let manifest = package.join("package.json");
+        let version = manifest_value(&self.root, "version")?;
+        write(&manifest, &read(&manifest)?.replace("\"VERSION\"", &format!("\"{version}\"")))?;
+        cases(&self.root, site)?;
+        // For the visit without a network.
+        list(&site.join("files.json"), files(site, "")?)?;
+        clear(&old)?;
+        if page.exists() {
+            rename(page, &old)?;
+        }
+        rename(site, page)?;
+        report(page, &page.join("package").join(WASM));
+        clear(&old)
+    }
+
+    /// tests/numerics as a wasm file, with the page that runs it.
+    fn numerics(&self, folder: &Path) -> Result<(), String> {
+        clear(folder)?;
+        make(folder)?;
+        self.compile("numerics", "numerics", folder)?;
+        copy_all(&self.source.join("numerics/page"), folder)
+    }
+
+    /// Compiles a crate and writes JavaScript around it, under a name of its own.
+    fn compile(&self, package: &str, name: &str, folder: &Path) -> Result<(), String> {
+        run(self.at(self.std.cargo("build")).args(["--release", "--package", package]))?;
+        let file = format!("release/{}.wasm", package.replace('-', "_"));
+        let wasm = self.target.join(TARGET).join(file);
+        let mut bindgen = self.at(steps::cargo());
+        bindgen.args(["run", "--quiet", "--package", "bindgen", "--"]);
+        run(bindgen.arg(wasm).arg(name).arg(folder))
+    }
+
+    fn lints(&self) -> Result<(), String> {
+        let packages = ["--release", "--package", "wgpu-attention-web", "--package", "numerics"];
+        run(self.at(self.std.cargo("clippy")).args(packages).args(["--", "-D", "warnings"]))
+    }
+
+    fn at(&self, mut cargo: Command) -> Command {
+        cargo.current_dir(&self.source).env("CARGO_TARGET_DIR", &self.target);
+        cargo
+    }
 }
 
 /// Makes the file smaller where `wasm-opt` is at hand; it does not have to be.
@@ -150,17 +188,38 @@ fn cases(root: &Path, site: &Path) -> Result<(), String> {
         if file.extension().is_some_and(|e| e == "safetensors") {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
             copy(&file, &to.join(&name))?;
-            names.push(format!("\"{name}\""));
+            names.push(name);
         }
     }
-    names.sort();
-    write(&to.join("list.json"), &format!("[\n{}\n]\n", names.join(",\n")))
+    list(&to.join("list.json"), names)
 }
 
-fn version(root: &Path) -> Result<String, String> {
-    let manifest = read(&root.join("Cargo.toml"))?;
-    let line = manifest.lines().find_map(|line| line.strip_prefix("version = "));
-    Ok(line.ok_or("Cargo.toml has no version")?.trim_matches('"').to_owned())
+/// All files of a folder, by their way from it.
+fn files(folder: &Path, prefix: &str) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for file in entries(folder)? {
+        let name = format!("{prefix}{}", file.file_name().unwrap_or_default().to_string_lossy());
+        match file.is_dir() {
+            true => names.extend(files(&file, &format!("{name}/"))?),
+            false => names.push(name),
+        }
+    }
+    Ok(names)
+}
+
+/// Writes names as JSON. They are those of this repository's files, with nothing in them that JSON would have to escape.
+fn list(file: &Path, mut names: Vec<String>) -> Result<(), String> {
+    names.sort();
+    let lines: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    write(file, &format!("[\n{}\n]\n", lines.join(",\n")))
+}
+
+/// The first value of this name in the manifest of a folder.
+fn manifest_value(folder: &Path, name: &str) -> Result<String, String> {
+    let manifest = folder.join("Cargo.toml");
+    let text = read(&manifest)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+    Ok(line.ok_or(format!("{} has no {name}", manifest.display()))?.trim_matches('"').to_owned())
 }
 
 fn report(site: &Path, wasm: &Path) {
@@ -227,9 +286,12 @@ mod tests {
     #[test]
     fn words_behind_web() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(parse(&[]), Ok(Options { serve: false, build: true, port: 8000 }));
-        let all = parse(&words("--serve --port 0 --no-build"));
-        assert_eq!(all, Ok(Options { serve: true, build: false, port: 0 }));
+        assert_eq!(parse(&[]), Ok(Options::default()));
+        let all = parse(&words("--serve --port 0 --no-build --std debian --lints --numerics"));
+        let std = Some(Std::Debian);
+        let expected = Options { serve: true, build: false, port: 0, std, lints: true, numerics: true };
+        assert_eq!(all, Ok(expected));
+        assert!(parse(&words("--std nightly")).is_err_and(|e| e.contains("rustup or debian")));
         assert!(parse(&words("--port")).is_err_and(|e| e.contains("65535")));
         assert!(parse(&words("--port 70000")).is_err_and(|e| e.contains("65535")));
         assert!(parse(&words("--watch")).is_err_and(|e| e.contains("--watch")));

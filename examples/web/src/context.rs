@@ -15,7 +15,10 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
+use wgpu_attention::backward::Backward;
 use wgpu_attention::reference::{self, Bounded};
+use wgpu_attention::sampling::Sampler;
+use wgpu_attention::softmax::Softmax;
 use wgpu_attention::{Attention, Outputs, ScoreStage, headless, wgpu};
 
 /// Why a device is gone.
@@ -29,6 +32,9 @@ struct Loss {
 pub(crate) struct Inner {
     pub adapter: wgpu::Adapter,
     pub attention: Attention,
+    pub backward: Backward,
+    pub softmax: Softmax,
+    pub sampler: Sampler,
     pub queue: wgpu::Queue,
     lost: Shared<oneshot::Receiver<Loss>>,
 }
@@ -68,8 +74,15 @@ impl AttentionContext {
                     let _ = sender.send(Loss { reason, message });
                 }
             });
-            let attention = Attention::new(&gpu.device);
-            let inner = Inner { adapter: gpu.adapter, attention, queue: gpu.queue, lost: lost.shared() };
+            let inner = Inner {
+                adapter: gpu.adapter,
+                attention: Attention::new(&gpu.device),
+                backward: Backward::new(&gpu.device),
+                softmax: Softmax::new(&gpu.device),
+                sampler: Sampler::new(&gpu.device),
+                queue: gpu.queue,
+                lost: lost.shared(),
+            };
             Ok(AttentionContext { inner: Rc::new(inner) }.into())
         })
     }
@@ -220,7 +233,7 @@ pub fn true_scores(arguments: &JsValue) -> Result<JsValue, JsValue> {
     Ok(bounded(&scores))
 }
 
-fn bounded(numbers: &[Bounded]) -> JsValue {
+pub(crate) fn bounded(numbers: &[Bounded]) -> JsValue {
     let values: Vec<f64> = numbers.iter().map(|x| x.value).collect();
     let bounds: Vec<f64> = numbers.iter().map(|x| x.bound).collect();
     Record::new()

@@ -1,7 +1,7 @@
 //! wgpu-attention for JavaScript: what the npm package exports and the page of this folder is made with.
 //!
 //! `fields` reads JavaScript objects and refuses what it does not know, `problem` makes problems of them, `fault` makes
-//! errors that say field, value and rule, `context` is the device that is kept between calls. `check` reads case
+//! errors that say field, value and rule, `context` is the device that is kept between calls, `operations` are those beside attention. `check` reads case
 //! files and `bench` measures, for the page and for whoever wants to see that in an app. `types.d.ts` holds the TypeScript declarations with their documentation.
 
 #![cfg(target_arch = "wasm32")]
@@ -11,6 +11,7 @@ mod check;
 mod context;
 mod fault;
 mod fields;
+mod operations;
 mod problem;
 
 use wasm_bindgen::prelude::*;

@@ -414,13 +414,13 @@ fn user_code(options: &Fields, problem: &mut Problem, tables: &mut Tables) -> Re
 }
 
 fn storage(options: &Fields, problem: &mut Problem) -> Result<()> {
-    problem.q_layout = match options.text("layout")?.as_deref() {
-        None | Some("bhsd") => Layout::Bhsd,
-        Some("bshd") => Layout::Bshd,
-        _ => return Err(options.fault("layout", "\"bhsd\" or \"bshd\"")),
+    [problem.q_layout, problem.k_layout, problem.v_layout, problem.out_layout] = match options.get("layout") {
+        Some(value) if value.is_object() => {
+            let fields = Fields::new(&value, "options.layout", &["q", "k", "v", "out"])?;
+            [layout(&fields, "q")?, layout(&fields, "k")?, layout(&fields, "v")?, layout(&fields, "out")?]
+        }
+        _ => [layout(options, "layout")?; 4],
     };
-    (problem.k_layout, problem.v_layout, problem.out_layout) =
-        (problem.q_layout, problem.q_layout, problem.q_layout);
     problem.dtypes = match options.get("dtype") {
         Some(value) if value.is_object() => {
             let fields = Fields::new(&value, "options.dtype", &["q", "k", "v", "out"])?;
@@ -429,6 +429,14 @@ fn storage(options: &Fields, problem: &mut Problem) -> Result<()> {
         _ => [dtype(options, "dtype")?; 4],
     };
     Ok(())
+}
+
+fn layout(fields: &Fields, key: &str) -> Result<Layout> {
+    match fields.text(key)?.as_deref() {
+        None | Some("bhsd") => Ok(Layout::Bhsd),
+        Some("bshd") => Ok(Layout::Bshd),
+        _ => Err(fields.fault(key, "\"bhsd\" or \"bshd\"")),
+    }
 }
 
 fn dtype(fields: &Fields, key: &str) -> Result<DType> {

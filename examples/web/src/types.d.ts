@@ -24,6 +24,9 @@ export type Alignment = "bottomRight" | "bottomRightValid" | "topLeft" | number 
 /** How numbers are stored on the device. Arithmetic is f32 whatever it is. */
 export type DType = "f32" | "f16" | "bf16";
 
+/** Memory order: (batch, head, seq, dim), or (batch, seq, head, dim). */
+export type Layout = "bhsd" | "bshd";
+
 /** (batch, qHeads, seqQ, seqK), each its size or 1, which is broadcast. */
 export type Broadcast = [number, number, number, number];
 
@@ -84,8 +87,8 @@ export interface Options {
     normalizer?: "softmax" | "sparsemax" | "entmax15" | { sigmoid: number | "minusLogSeqK" | "minusLogVisible" };
     /** Dropout on the weights: a probability from 0, below 1, and the numbers that say which weights stay. */
     dropout?: { rate: number; seed: number; offset?: number };
-    /** Memory order of q, k, v and out: (batch, head, seq, dim), or (batch, seq, head, dim). `"bhsd"` where left out. */
-    layout?: "bhsd" | "bshd";
+    /** Memory order, one for all or one for each tensor: (batch, head, seq, dim), or (batch, seq, head, dim). `"bhsd"` where left out. */
+    layout?: Layout | { q?: Layout; k?: Layout; v?: Layout; out?: Layout };
     /** Storage on the device, one for all or one for each tensor. Float32Arrays are rounded on their way. */
     dtype?: DType | { q?: DType; k?: DType; v?: DType; out?: DType };
     /** Asks for the log-sum-exp of each row, the sink's included: -Infinity for a row that sees no key. */
@@ -143,6 +146,112 @@ export interface ScoresArguments extends AttentionArguments {
     head?: number;
     /** `[first, end]`; all where left out. */
     rows?: [number, number];
+}
+
+/** A forward pass, and the gradients that come in from behind it. Its options must ask for nothing that has no gradient: packed sequences,
+ *  adaptive temperature, topK, qkNorm, user code, dropout and normalizers other than the softmax. */
+export interface GradientsArguments extends AttentionArguments {
+    /** (batch, qHeads, seqQ): the lse of the forward pass. */
+    lse: Float32Array;
+    /** The gradient of out, in its layout. */
+    dOut: Float32Array;
+    /** (batch, qHeads, seqQ): the gradient of lse, where it is used too. */
+    dLse?: Float32Array;
+    /** Asks for the gradient of the bias, of its sizes: where it is broadcast, the sum. */
+    ofBias?: boolean;
+    /** Asks for the gradient of the sinks, (qHeads). */
+    ofSinks?: boolean;
+    /** Asks for the gradient of the temperature: (1), (qHeads) or (batch, qHeads, seqQ), as the options have it. */
+    ofTemperature?: boolean;
+}
+
+/** Gradients: of k and v the sum over the query heads that read them. */
+export interface Gradients<Numbers = Float32Array> {
+    dq: Numbers;
+    dk: Numbers;
+    dv: Numbers;
+    dBias?: Numbers;
+    dSinks?: Numbers;
+    dTemperature?: Numbers;
+}
+
+/** Rows for a softmax. */
+export interface SoftmaxArguments {
+    /** (rows, rowLength). -Infinity takes an element out. */
+    x: Float32Array;
+    /** Elements of a row: at least 1. */
+    rowLength: number;
+    /** exp(x / t) / sum exp(x / t) where left out; its logarithm; or one of those that give exact zeros (arXiv 1602.02068, 1905.05702). */
+    kind?: "softmax" | "logSoftmax" | "sparsemax" | "entmax15";
+    /** The t that x is divided by, above 0: one number (1 where left out), or one for each row. */
+    temperature?: number | Float32Array;
+    /** Asks for the log-sum-exp of each row. Not for sparse kinds. */
+    lse?: boolean;
+    /** Asks for the entropy of each row, in nats. Not for sparse kinds. */
+    entropy?: boolean;
+    /** Asks for the place of each row's largest element, the lowest of equal ones: 2^32 - 1 in a row of -Infinity alone. */
+    argmax?: boolean;
+}
+
+export interface SoftmaxResult {
+    /** (rows, rowLength): 0 (-Infinity of logSoftmax) in a row of -Infinity alone. */
+    out: Float32Array;
+    lse?: Float32Array;
+    entropy?: Float32Array;
+    argmax?: Uint32Array;
+}
+
+/** What is done to logits before a token is drawn. Each step sees the tokens that those before it have left. */
+export type SamplingStep =
+    /** Divides by it: 0 leaves only the largest logit. */
+    | { temperature: number }
+    /** The k largest, exactly k; 0 is off. */
+    | { topK: number }
+    /** The largest until their probabilities make p, the token that crosses p included (arXiv 1904.09751); 1 is off. */
+    | { topP: number }
+    /** The tokens with at least p times the largest probability (arXiv 2407.01082); 0 is off. */
+    | { minP: number }
+    /** The tokens whose surprise is nearest to the entropy, until their probabilities make p (arXiv 2202.00666); 1 is off. */
+    | { typical: number }
+    /** The tokens within n deviations of the largest logit (arXiv 2411.07641); 0 is off. */
+    | { topNSigma: number }
+    /** Divides by low + (high - low) (entropy / ln n)^exponent; exponent is 1 where left out. */
+    | { dynamicTemperature: { low: number; high: number; exponent?: number } }
+    /** Penalties on the tokens of `history`: repetition divides (1 is off), frequency is subtracted for each time, presence once. */
+    | { penalties: { repetition?: number; frequency?: number; presence?: number } }
+    /** Adds `bias`. */
+    | { logitBias: true }
+    /** Leaves only the tokens that `allowed` has. */
+    | { allowed: true };
+
+/** Tokens to draw: a token is a function of its row's logits, the chain, seed and offset, the same on every device. */
+export interface SampleArguments {
+    /** (rows, vocab). */
+    logits: Float32Array;
+    /** Logits of a row: 1 to 2^23 - 1. */
+    vocab: number;
+    /** Steps in their order. */
+    chain?: SamplingStep[];
+    /** (rows): seeds. Needed unless `greedy`. */
+    seeds?: Uint32Array;
+    /** A number of the draw, such as the place of the token in its text: never use one twice with a seed. 0 where left out. */
+    offset?: number;
+    /** Takes the largest in place of a random token. */
+    greedy?: boolean;
+    /** Asks for the log-probability of each token in the distribution that it was drawn from. */
+    logProbs?: boolean;
+    /** (rows, as many for each): tokens of the text so far, 2^32 - 1 where there is none. */
+    history?: Uint32Array;
+    /** (rows, as many for each): tokens and what is added to their logits; -Infinity takes one out. */
+    bias?: { tokens: Uint32Array; values: Float32Array };
+    /** (rows, vocab / 32 rounded up): a bit for each token, the lowest first. */
+    allowed?: Uint32Array;
+}
+
+export interface Draws {
+    /** A token for each row; null where every token was out. */
+    tokens: (number | null)[];
+    logProbs?: Float32Array;
 }
 
 /** An answer in float64, with a bound on the error of an f32 kernel for each number. */
@@ -220,6 +329,15 @@ export class AttentionContext {
     /** The scores or weights of some rows of one head, (rows, seqK). A slow path, with as much memory as there are scores.
      *  @throws AttentionError */
     scores(args: ScoresArguments): Promise<Float32Array>;
+    /** Gradients of attention, that of the temperature among them.
+     *  @throws AttentionError */
+    gradients(args: GradientsArguments): Promise<Gradients>;
+    /** Softmax over rows of any length.
+     *  @throws AttentionError */
+    softmax(args: SoftmaxArguments): Promise<SoftmaxResult>;
+    /** Draws a token for each row of logits.
+     *  @throws AttentionError */
+    sample(args: SampleArguments): Promise<Draws>;
     /** Which kernel would run and why, without running it.
      *  @throws AttentionError */
     plan(args: { shape: Shape; options?: Options }): Choice;
@@ -275,6 +393,18 @@ export function reference(args: AttentionArguments): Truth;
 /** The scores or weights of one head in float64, (rows, seqK), as `AttentionContext.scores` computes them.
  *  @throws AttentionError */
 export function referenceScores(args: ScoresArguments): Bounded;
+
+/** The right gradients in float64, with bounds.
+ *  @throws AttentionError */
+export function referenceGradients(args: GradientsArguments): Gradients<Bounded>;
+
+/** The right softmax in float64, with bounds; lse and entropy are empty for sparse kinds.
+ *  @throws AttentionError */
+export function referenceSoftmax(args: SoftmaxArguments): { out: Bounded; lse: Bounded; entropy: Bounded; argmax: Uint32Array };
+
+/** The tokens that every device has to draw, computed on the processor.
+ *  @throws AttentionError */
+export function referenceSample(args: SampleArguments): Draws;
 
 /** The inputs in a case file. Without `shape` where it is no attention that this version can compute.
  *  @throws AttentionError */

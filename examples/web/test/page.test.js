@@ -3,24 +3,19 @@
 //
 //   npm install --prefix examples/web/test && npm test --prefix examples/web/test
 //
-// The page must have been built (`cargo xtask web`). CHROMIUM names the browser, SCREENSHOTS a folder for pictures.
+// The page must have been built (`cargo xtask web`). SCREENSHOTS names a folder for pictures.
 
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { chromium } from "playwright-core";
+import { root, withWebgpu, withoutWebgpu } from "./browser.js";
 import { readCase, row } from "./float64.js";
 import { serve } from "./server.js";
 
-const root = join(dirname(fileURLToPath(import.meta.url)), "../../..");
 const site = join(root, "target/web/site");
 const cases = join(root, "tests/cases");
-const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const screenshots = process.env.SCREENSHOTS ?? join(root, "target/web/screenshots");
-const QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"];
-const WEBGPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
 mkdirSync(screenshots, { recursive: true });
 
 let server;
@@ -28,7 +23,7 @@ let browser;
 
 before(async () => {
   server = await serve(site, "/some/folder/");
-  browser = await chromium.launch({ executablePath, args: [...QUIET, ...WEBGPU] });
+  browser = await withWebgpu();
 });
 after(async () => {
   await browser?.close();
@@ -36,15 +31,15 @@ after(async () => {
 });
 
 /** A new page with whatever goes wrong in it. */
-async function open(fragment = "", options = {}, from = browser) {
-  const context = await from.newContext({ viewport: { width: 1200, height: 900 }, ...options });
+async function open(fragment = "", options = {}, { from = browser, url = server.url } = {}) {
+  const context = await from.newContext({ viewport: { width: 1200, height: 900 }, serviceWorkers: "block", ...options });
   const page = await context.newPage();
   const troubles = [];
   page.on("console", (message) => message.type() === "error" && troubles.push(message.text()));
   page.on("pageerror", (error) => troubles.push(String(error)));
-  const own = (url) => url.startsWith(server.url) || url === "about:blank";
+  const own = (asked) => asked.startsWith(url) || asked === "about:blank";
   page.on("request", (request) => own(request.url()) || troubles.push(`asks for ${request.url()}`));
-  await page.goto(server.url + fragment);
+  await page.goto(url + fragment);
   await page.waitForSelector("html[data-ready]", { timeout: 60_000 });
   return { page, troubles, close: () => context.close() };
 }
@@ -341,6 +336,23 @@ test("the quick benchmark gives a row for each problem, stops when told to, and 
   await close();
 });
 
+test("without a network, once it has been visited", async () => {
+  const mine = await serve(site, "/elsewhere/");
+  const { page, troubles, close } = await open("", { serviceWorkers: "allow" }, mine);
+  await shown(page);
+  await page.evaluate(() => navigator.serviceWorker.ready);
+  await mine.close();
+  await assert.rejects(fetch(mine.url));
+  await page.reload();
+  await page.waitForSelector("html[data-ready]", { timeout: 60_000 });
+  await slide(page, "temperature", 1);
+  agrees(await shown(page));
+  await page.selectOption("#source", "minilm-0");
+  agrees(await shown(page));
+  assert.deepEqual(troubles, []);
+  await close();
+});
+
 test("a lost GPU is told of, and a new one takes its place", async () => {
   const { page, close } = await open("#explore?temperature=0.5");
   await shown(page);
@@ -359,6 +371,35 @@ test("a lost GPU is told of, and a new one takes its place", async () => {
   const now = await shown(page);
   assert.equal(now.settings.temperature, 2);
   agrees(now);
+  await close();
+});
+
+test("a GPU without memory is told of, and the page goes on when there is some", async () => {
+  const { page, troubles, close } = await open("#explore?temperature=0.5");
+  await shown(page);
+  // The error is the driver's own: each buffer is asked for as large as one may be, and SwiftShader has no memory for that.
+  await page.evaluate(() => {
+    const { createBuffer } = GPUDevice.prototype;
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+      return createBuffer.call(this, { ...descriptor, size: this.limits.maxBufferSize });
+    };
+    globalThis.enoughAgain = () => (GPUDevice.prototype.createBuffer = createBuffer);
+  });
+  await slide(page, "temperature", 1);
+  await page.waitForSelector("#notice:not([hidden])");
+  assert.match(await page.textContent("#notice-title"), /not enough memory/);
+  assert.match(await page.textContent("#notice-text"), /out of device memory/);
+  await page.screenshot({ path: join(screenshots, "memory.png") });
+  // Still none: it is told of again.
+  await page.click("#notice-again");
+  await page.waitForSelector("#notice:not([hidden])");
+  await page.evaluate(() => void globalThis.enoughAgain());
+  await page.click("#notice-again");
+  const now = await shown(page);
+  assert.ok(await page.isHidden("#notice"));
+  assert.equal(now.settings.temperature, 2);
+  agrees(now);
+  assert.deepEqual(troubles, []);
   await close();
 });
 
@@ -462,6 +503,13 @@ test("the package by itself: its example, its errors, out of memory, several cal
     const one = { q: new Float32Array(1), k, v: k, shape: { qHeads: 1, seqQ: 1, seqK: large, headDimQk: 1 } };
     out.large = await context.attention(one).then(() => "no error", (e) => e.kind);
     out.after = (await context.attention(plain)).out.length;
+    // Within every limit, but more than the driver has: the 2^30 bytes of out.
+    const wide = await AttentionContext.create();
+    const v = Float32Array.from({ length: 64 }, (_, n) => n);
+    const huge = { q: new Float32Array(2 ** 22), k: Float32Array.of(1), v, shape: { qHeads: 1, seqQ: 2 ** 22, seqK: 1, headDimQk: 1, headDimV: 64 } };
+    out.memory = await wide.attention(huge).then(() => "no error", ({ kind, field }) => `${kind} ${field}`);
+    out.afterMemory = Array.from((await wide.attention({ ...huge, q: Float32Array.of(3), shape: { ...huge.shape, seqQ: 1 } })).out);
+    wide.destroy();
     // Gone: calls say so, and the promise tells.
     const lost = context.lost;
     context.destroy();
@@ -478,16 +526,103 @@ test("the package by itself: its example, its errors, out of memory, several cal
   assert.equal(found.limit, 16384);
   assert.equal(found.large, "LimitExceeded");
   assert.equal(found.after, 64);
+  assert.equal(found.memory, "OutOfMemory out");
+  assert.deepEqual(found.afterMemory, Array.from({ length: 64 }, (_, n) => n));
   assert.equal(found.lost, "destroyed");
   assert.equal(found.gone, "DeviceLost");
   assert.deepEqual(troubles, []);
   await close();
 });
 
+test("the package beside attention: gradients, softmax, drawing tokens", async () => {
+  const { page, troubles, close } = await open();
+  const found = await page.evaluate(async () => {
+    const { AttentionContext, reference, referenceGradients, referenceSample, referenceSoftmax } = await import("./package/index.js");
+    const context = await AttentionContext.create();
+    const wave = (length, step) => Float32Array.from({ length }, (_, n) => 2 * Math.sin(n * step));
+    const share = (got, { value, bound }) => Math.max(...got.map((x, n) => (x === value[n] ? 0 : Math.abs(x - value[n]) / bound[n])));
+    const worst = [];
+    // Gradients: all that there are, with grouped heads.
+    const shape = { qHeads: 2, kvHeads: 1, seqQ: 7, headDimQk: 4 };
+    const forward = {
+      q: wave(56, 0.7), k: wave(28, 0.9), v: wave(28, 1.1), shape,
+      options: {
+        causal: "bottomRight", temperature: Float32Array.of(0.5, 2), sink: Float32Array.of(0.1, 1), softcap: 3, layout: { k: "bshd", out: "bshd" },
+        bias: { data: wave(49, 1.3), sizes: [1, 1, 7, 7] }, lse: true,
+      },
+    };
+    const { lse } = await context.attention(forward);
+    const { lse: _, ...options } = forward.options;
+    const back = { ...forward, options, lse, dOut: wave(56, 0.3), dLse: wave(14, 0.4), ofBias: true, ofSinks: true, ofTemperature: true };
+    const [gradients, right] = [await context.gradients(back), referenceGradients(back)];
+    for (const name of Object.keys(right)) worst.push([name, share(gradients[name], right[name])]);
+    // The temperature of head 1 by differences of the float64 reference: what a loss made of out and lse changes by.
+    const loss = (t) => {
+      const truth = reference({ ...forward, options: { ...options, temperature: Float32Array.of(0.5, t) } });
+      const dot = (a, b) => a.reduce((sum, x, n) => sum + x * b[n], 0);
+      return dot(truth.out.value, back.dOut) + dot(truth.lse.value, back.dLse);
+    };
+    const difference = (loss(2 + 2 ** -10) - loss(2 - 2 ** -10)) / 2 ** -9;
+    // Softmax.
+    const x = wave(3 * 50, 0.77);
+    x[3] = -Infinity;
+    for (const kind of ["softmax", "logSoftmax", "sparsemax", "entmax15"]) {
+      const sparse = kind === "sparsemax" || kind === "entmax15";
+      const args = { x, rowLength: 50, kind, temperature: Float32Array.of(0.5, 1, 2), argmax: true, lse: !sparse, entropy: !sparse };
+      const [got, truth] = [await context.softmax(args), referenceSoftmax(args)];
+      for (const name of sparse ? ["out"] : ["out", "lse", "entropy"]) worst.push([`${kind} ${name}`, share(got[name], truth[name])]);
+      worst.push([`${kind} argmax`, got.argmax.every((place, n) => place === truth.argmax[n]) ? 0 : Infinity]);
+    }
+    const plain = await context.softmax({ x: Float32Array.of(1, 2, 3), rowLength: 3 });
+    // Tokens.
+    const logits = wave(4 * 300, 0.61);
+    const draws = [];
+    for (const args of [
+      { greedy: true }, { seeds: Uint32Array.of(1, 2, 3, 4), logProbs: true },
+      { seeds: Uint32Array.of(1, 2, 3, 4), offset: 9, chain: [{ temperature: 0.8 }, { topK: 40 }, { topP: 0.95 }, { minP: 0.05 }], logProbs: true },
+      { seeds: Uint32Array.of(5, 6, 7, 8), chain: [{ typical: 0.9 }, { topNSigma: 2 }, { dynamicTemperature: { low: 0.5, high: 1.5 } }] },
+      { seeds: Uint32Array.of(5, 6, 7, 8), history: new Uint32Array(8).fill(17), chain: [{ penalties: { repetition: 1.3, presence: 0.5 } }] },
+      { greedy: true, bias: { tokens: Uint32Array.of(5, 6, 7, 8), values: new Float32Array(4).fill(100) }, chain: [{ logitBias: true }] },
+      { greedy: true, allowed: new Uint32Array(4 * 10).fill(0).fill(8, 0, 1), chain: [{ allowed: true }] },
+    ]) {
+      const problem = { logits, vocab: 300, ...args };
+      draws.push([await context.sample(problem), referenceSample(problem)]);
+    }
+    const largest = [0, 1, 2, 3].map((row) => {
+      const line = logits.subarray(row * 300, row * 300 + 300);
+      return line.indexOf(Math.max(...line));
+    });
+    const errors = [];
+    for (const call of [
+      () => context.softmax({ x, rowLength: 49 }), () => context.softmax({ x, rowLength: 50, kind: "hardmax" }), () => context.sample({ logits, vocab: 300 }),
+      () => context.sample({ logits, vocab: 300, greedy: true, chain: [{ topK: 3, topP: 1 }] }), () => context.sample({ logits, vocab: 300, greedy: true, chain: [{ topQ: 3 }] }),
+      () => context.gradients({ ...back, options: { ...options, topK: 2 } }), () => context.gradients({ ...forward, lse }),
+    ]) errors.push(await call().then(() => "no error", ({ name, kind, field }) => `${name} ${kind} ${field}`));
+    context.destroy();
+    const list = ({ tokens, logProbs }) => ({ tokens, logProbs: logProbs && Array.from(logProbs) });
+    return {
+      worst, gradient: gradients.dTemperature[1], difference, plain: Array.from(plain.out), draws: draws.map((pair) => pair.map(list)), largest, errors,
+    };
+  });
+  for (const [what, worst] of found.worst) assert.ok(worst <= 1, `${what}: ${worst} times the bound`);
+  // Differences are off by their step's square, f32 by its own; the gradient is of the order of 1.
+  assert.ok(Math.abs(found.gradient - found.difference) <= 1e-4 * Math.max(1, Math.abs(found.difference)), `${found.gradient}, but ${found.difference}`);
+  const total = Math.exp(1) + Math.exp(2) + Math.exp(3);
+  found.plain.forEach((p, n) => assert.ok(Math.abs(p - Math.exp(n + 1) / total) <= 1e-6));
+  for (const [got, twin] of found.draws) assert.deepEqual(got, twin);
+  assert.deepEqual(found.draws[0][0].tokens, found.largest);
+  assert.deepEqual(found.draws[5][0].tokens, [5, 6, 7, 8]);
+  assert.deepEqual(found.draws[6][0].tokens, [3, null, null, null]);
+  assert.deepEqual(found.errors, ["AttentionError Value rowLength", "AttentionError Value kind", "AttentionError Missing seeds", "AttentionError Value chain",
+    "AttentionError Unknown chain.topQ", "AttentionError KernelUnavailable kernel", "AttentionError Missing dOut"]);
+  assert.deepEqual(troubles, []);
+  await close();
+});
+
 test("without WebGPU it says so and what to do", async (t) => {
-  const plain = await chromium.launch({ executablePath, args: [...QUIET, "--disable-gpu", "--disable-features=WebGPU"] });
+  const plain = await withoutWebgpu();
   t.after(() => plain.close());
-  const { page, troubles, close } = await open("", {}, plain);
+  const { page, troubles, close } = await open("", {}, { from: plain });
   assert.match(await page.textContent("#notice-title"), /no WebGPU|No GPU/);
   assert.ok(await page.isVisible("#notice-help"));
   assert.match(await page.textContent("#notice-help"), /Firefox/);

@@ -77,6 +77,17 @@ pub(crate) fn read_npy_integers(path: &Path) -> Result<Vec<i32>> {
     Ok(file.data.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
+/// 32-bit words of a .npy file: float32 by its bits, or int32 or uint32.
+pub(crate) fn read_npy_words(path: &Path) -> Result<Vec<u32>> {
+    let bytes = read_bytes(path)?;
+    let file = NpyFile::open(path, &bytes)?;
+    if !matches!(file.descr.as_str(), "'<f4'" | "'<i4'" | "'<u4'") {
+        return Err(file.wrong_type(path, "'<f4' (float32), '<i4' (int32) or '<u4' (uint32)"));
+    }
+    file.shape(path, 4)?;
+    Ok(file.data.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
+
 /// Yes and no in a .npy file: bool, or uint8.
 pub(crate) fn read_npy_flags(path: &Path) -> Result<Flags> {
     let bytes = read_bytes(path)?;

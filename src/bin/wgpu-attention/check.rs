@@ -1,7 +1,7 @@
 //! `check`: case files, one line each.
 
 use crate::fail::{Fail, Result};
-use crate::gpu::{Gpu, GpuArgs};
+use crate::gpu::{Gpu, GpuArgs, PlanArgs};
 use crate::output;
 use serde::Serialize;
 use std::io::Write;
@@ -22,6 +22,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     gpu: GpuArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 /// A line of the report. Numbers that do not exist, or are not finite, are null in JSON.
@@ -60,7 +62,8 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
                         Some(gpu) => gpu,
                         none => none.insert(args.gpu.open()?),
                     };
-                    line.fill(case.check_blocking(&gpu.attention, &gpu.queue, &args.gpu.plan_options()));
+                    let options = args.plan.over(args.gpu.plan_options());
+                    line.fill(case.check_blocking(&gpu.attention, &gpu.queue, &options));
                 } else {
                     line.reason = Some(Failure::Missing(case.missing().to_vec()).to_string());
                 }

@@ -5,7 +5,8 @@ use clap::{Args, ValueEnum};
 use std::time::{Duration, Instant};
 use wgpu_attention::wgpu::{self, util::DeviceExt};
 use wgpu_attention::{
-    Attention, Buffers, Error, Inputs, Kernel, Outputs, Plan, PlanOptions, Stat, Tensor, headless,
+    Attention, Buffers, Error, Inputs, Kernel, Outputs, Plan, PlanOptions, RowTiles, Stat, Tensor, TileMask,
+    Tiles, headless,
 };
 
 /// Which adapter and which kernel.
@@ -39,6 +40,81 @@ impl From<KernelArg> for Kernel {
             KernelArg::Matrix => Kernel::Matrix,
             KernelArg::Naive => Kernel::Naive,
         }
+    }
+}
+
+/// What the planner is not to choose itself.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PlanArgs {
+    /// Whether mask tiles are classified in a pass before the attention [default: the planner's choice]
+    #[arg(long, value_name = "WAY", help_heading = "Plan")]
+    tile_mask: Option<TileMaskArg>,
+    /// Sizes of the tiled kernel: threads, groups of four rows, keys of a thread, vec4s of a head dim and keys of v staged at a time
+    #[arg(long, value_parser = tiles, value_name = "THREADS,ROW_GROUPS,KEYS,DIM_CHUNK,V_CHUNK", help_heading = "Plan")]
+    tiles: Option<Tiles>,
+    /// Sizes of the row kernel: lanes, rows of a lane, keys of a tile, keys at once; then `broadcast`, `grouped`, or both
+    #[arg(
+        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,broadcast][,grouped]", help_heading = "Plan"
+    )]
+    rows: Option<RowTiles>,
+    /// Whether f16 is a type of the shader's own, with the device's feature for it, or unpacked [default: the planner's choice]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, help_heading = "Plan")]
+    native_f16: Option<bool>,
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("expected is yes or no".to_owned()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum TileMaskArg {
+    /// Find what each tile hides first
+    Classified,
+    /// Ask the mask for each pair
+    Each,
+}
+
+impl PlanArgs {
+    /// These choices on top of others.
+    pub(crate) fn over(&self, mut options: PlanOptions) -> PlanOptions {
+        options.tile_mask = self.tile_mask.map(|way| match way {
+            TileMaskArg::Classified => TileMask::Classified,
+            TileMaskArg::Each => TileMask::Each,
+        });
+        (options.tiles, options.rows, options.native_f16) = (self.tiles, self.rows, self.native_f16);
+        options
+    }
+}
+
+fn tiles(text: &str) -> Result<Tiles, String> {
+    let numbers: Option<Vec<u32>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
+    match numbers.as_deref() {
+        Some(&[threads, row_groups, keys_per_thread, dim_chunk, v_chunk]) => {
+            Ok(Tiles { threads, row_groups, keys_per_thread, dim_chunk, v_chunk })
+        }
+        _ => Err("expected are five numbers with commas between, as in 128,8,4,4,16".to_owned()),
+    }
+}
+
+fn rows(text: &str) -> Result<RowTiles, String> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let (numbers, words) = parts.split_at(parts.len().min(4));
+    let numbers: Option<Vec<u32>> = numbers.iter().map(|n| n.parse().ok()).collect();
+    let known = words.iter().all(|word| ["broadcast", "grouped"].contains(word));
+    match numbers.as_deref() {
+        Some(&[lanes, rows, keys, keys_at_once]) if known => Ok(RowTiles {
+            lanes,
+            rows,
+            keys,
+            keys_at_once,
+            broadcast: words.contains(&"broadcast"),
+            grouped: words.contains(&"grouped"),
+        }),
+        _ => Err("expected are four numbers and the words that hold, as in 8,4,2,2,broadcast".to_owned()),
     }
 }
 

@@ -7,19 +7,19 @@ mod results;
 
 use crate::arrays::Kind;
 use crate::fail::{Fail, Result};
-use crate::gpu::GpuArgs;
+use crate::gpu::{GpuArgs, PlanArgs};
 use crate::heatmap::Heatmap;
 use crate::output;
 use crate::work::Work;
 use flags::{
-    AlibiArg, AlignArg, DTypeArg, DropoutArg, Integers, LayoutArg, LengthArg, Numbers, SinksArg, StageArg,
+    AlibiArg, AlignArg, DTypeArg, DropoutArg, Integers, LengthArg, MaskFormatArg, Numbers, SinksArg,
+    StageArg, User,
 };
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use wgpu_attention::case::Case;
 use wgpu_attention::{
-    AdaptiveTemperature, Normalizer, QkNorm, Scale, ScoreStage, Sequences, Window, reference,
+    AdaptiveTemperature, DType, Layout, Normalizer, QkNorm, Scale, ScoreStage, Sequences, Window, reference,
 };
 
 /// Compute attention of q, k and v from files
@@ -34,12 +34,14 @@ pub(crate) struct Args {
     /// Names of the tensors in a .safetensors file [default: q,k,v]
     #[arg(long, value_name = "Q,K,V", value_delimiter = ',', num_args = 1)]
     names: Option<Vec<String>>,
-    /// Order of the axes: bhsd is (batch, heads, seq, head_dim). Without a batch axis there is one batch
-    #[arg(long)]
-    layout: Option<LayoutArg>,
-    /// Storage of q, k and v on the device; f32 numbers in the files are rounded to it [default: as in the files]
-    #[arg(long, value_name = "TYPE")]
-    dtype: Option<DTypeArg>,
+    /// Order of the axes, for all tensors or for q, k, v and out: bhsd is (batch, heads, seq, head_dim), bshd (batch, seq, heads,
+    /// head_dim). Without a batch axis there is one batch [default: bhsd]
+    #[arg(long, value_parser = flags::layouts, value_name = "ORDER|Q,K,V,OUT")]
+    layout: Option<[Layout; 4]>,
+    /// Storage on the device: f32, f16 or bf16, for q, k and v or for each; f32 numbers in the files are rounded to it
+    /// [default: as in the files]
+    #[arg(long, value_parser = flags::dtypes, value_name = "TYPE|Q,K,V")]
+    dtype: Option<[DType; 3]>,
     /// Storage of out on the device; files get it as f32 [default: f32, or as the case says]
     #[arg(long, value_name = "TYPE")]
     out_dtype: Option<DTypeArg>,
@@ -121,6 +123,12 @@ pub(crate) struct Args {
     /// axes are (q_heads, seq_q, seq_k)
     #[arg(long, value_name = "FILE.npy", help_heading = MASKS)]
     mask: Option<PathBuf>,
+    /// How the mask is stored on the device [default: bytes]
+    #[arg(long, value_name = "FORMAT", help_heading = MASKS)]
+    mask_format: Option<MaskFormatArg>,
+    /// A file with a mask of your own: `fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool`
+    #[arg(long, value_name = "FILE.wgsl", help_heading = MASKS)]
+    mask_mod: Option<PathBuf>,
 
     /// Soft cap C: scores become C tanh(score / C), before bias and masks
     #[arg(long, value_name = "C", allow_hyphen_values = true, help_heading = SCORES)]
@@ -128,6 +136,17 @@ pub(crate) struct Args {
     /// Numbers to add to the scores, float32 or float16 (-inf masks); broadcasts as --mask does
     #[arg(long, value_name = "FILE.npy", help_heading = SCORES)]
     bias: Option<PathBuf>,
+    /// Storage of the bias on the device [default: as in the file]
+    #[arg(long, value_name = "TYPE", help_heading = SCORES)]
+    bias_dtype: Option<DTypeArg>,
+    /// A file with a function of the score of your own:
+    /// `fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32`
+    #[arg(long, value_name = "FILE.wgsl", help_heading = SCORES)]
+    score_mod: Option<PathBuf>,
+    /// What `param_f32(n)` and `param_u32(n)` of your own functions read: numbers, floats where they have a point and else
+    /// unsigned integers; or a .npy file of float32 or int32
+    #[arg(long, value_parser = flags::user, allow_hyphen_values = true, value_name = "LIST|FILE.npy", help_heading = SCORES)]
+    user_params: Option<User>,
     /// ALiBi: subtracts slope times distance. Slopes for each query head: numbers, or a .npy file [default: the standard ones]
     #[arg(
         long, require_equals = true, num_args = 0..=1, default_missing_value = "standard",
@@ -189,6 +208,8 @@ pub(crate) struct Args {
     save_case: Option<PathBuf>,
     #[command(flatten)]
     gpu: GpuArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 const SHARPNESS: &str = "Sharpness";
@@ -207,8 +228,11 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     if args.heatmap.is_some() {
         args.check_head(work)?;
     }
-    if args.save_case.is_some() {
-        Case::says(problem)?;
+    let in_float64 = args.check || args.save_case.is_some() || args.heatmap.is_some();
+    if in_float64 && (problem.score_mod.is_some() || problem.mask_mod.is_some()) {
+        return Err(Fail::usage(
+            "float64 on the CPU runs no WGSL: leave out --check, --save-case and --heatmap, or score_mod and mask_mod",
+        ));
     }
     let stage = args.scores.map(ScoreStage::from);
     if stage.is_some() && (problem.packed_q.is_some() || problem.packed_k.is_some()) {
@@ -216,7 +240,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     }
 
     let gpu = args.gpu.open()?;
-    let plan = gpu.attention.plan_with(problem, &args.gpu.plan_options())?;
+    let plan = gpu.attention.plan_with(problem, &args.plan.over(args.gpu.plan_options()))?;
     let start = std::time::Instant::now();
     let result = pollster::block_on(gpu.attention.run_plan(&gpu.queue, &plan, &inputs))?;
     let time = start.elapsed();
@@ -242,7 +266,13 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         writeln!(out, "wrote    {}", path.display())?;
     }
 
-    if !(args.check || args.save_case.is_some() || args.heatmap.is_some()) {
+    if let Some(reason) = plan.classes_reason() {
+        writeln!(out, "tiles    mask tiles classified: {reason}")?;
+    }
+    if let Some(reason) = plan.f16_reason() {
+        writeln!(out, "f16      {reason}")?;
+    }
+    if !in_float64 {
         return Ok(ExitCode::SUCCESS);
     }
     let bar = output::bar(1, "computing in float64");

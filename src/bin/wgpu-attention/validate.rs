@@ -1,20 +1,16 @@
 //! `validate`: is this device right? Random problems over all options, against float64.
 
 mod families;
-mod random;
-mod shrink;
 
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
 use crate::output;
-use crate::work::Work;
 use families::{Family, families};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use wgpu_attention::case::Case;
-use wgpu_attention::{Error, Kernel, PlanOptions, Problem, reference};
+use wgpu_attention::{Error, Kernel, Outputs, PlanOptions, Problem, TileMask, validate};
 
 /// Compute random problems over all options together and compare every number with float64
 ///
@@ -60,6 +56,8 @@ struct Summary {
 #[derive(Debug, Serialize)]
 struct Failure {
     seed: u64,
+    /// The kernel, and what is done about mask tiles where it is something.
+    way: String,
     kernel: &'static str,
     /// The error as a share of its bound; null where it is not finite, or where there is no answer.
     worst: Option<f64>,
@@ -70,7 +68,7 @@ struct Failure {
     problem: String,
 }
 
-/// What came of one problem on one kernel.
+/// What came of one problem in one way.
 enum Outcome {
     /// The largest error as a share of its bound.
     Compared(f64),
@@ -87,6 +85,88 @@ impl Outcome {
             Outcome::Failed(_) => true,
         }
     }
+
+    /// For the table.
+    fn worst(&self) -> f64 {
+        match *self {
+            Outcome::Compared(share) if share.is_nan() => f64::INFINITY,
+            Outcome::Compared(share) => share,
+            Outcome::Refused | Outcome::Failed(_) => 0.0,
+        }
+    }
+}
+
+/// One way of computing a problem.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    kernel: Kernel,
+    tiles: Tiles,
+}
+
+/// What is done about mask tiles.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Tiles {
+    /// What the planner chooses.
+    Planned,
+    /// They are classified.
+    Classified,
+    /// They were classified by a call before.
+    BlockMask,
+}
+
+impl Way {
+    /// Every kernel, or one, and for the tiled one what can be done about mask tiles.
+    fn all(one: Option<Kernel>) -> Vec<Way> {
+        // The matrix kernel only where it is asked for: without, there is no device with matrices.
+        let unasked = || Kernel::ALL.into_iter().filter(|kernel| *kernel != Kernel::Matrix).collect();
+        let kernels = one.map_or_else(unasked, |kernel| vec![kernel]);
+        let mut all: Vec<Way> = kernels.iter().map(|&kernel| Way { kernel, tiles: Tiles::Planned }).collect();
+        if kernels.contains(&Kernel::Tiled) {
+            all.extend(
+                [Tiles::Classified, Tiles::BlockMask].map(|tiles| Way { kernel: Kernel::Tiled, tiles }),
+            );
+        }
+        all
+    }
+
+    /// Whether it is one for a problem. Of all kernels those that know it are compared; one that was asked for refuses.
+    fn is_for(self, problem: &Problem, asked: bool) -> bool {
+        let contents = problem.mask.is_some()
+            || problem.bias.is_some()
+            || problem.documents
+            || problem.mask_mod.is_some();
+        match self.tiles {
+            Tiles::Planned => asked || self.kernel.supports(problem),
+            _ => contents,
+        }
+    }
+
+    fn options(self) -> PlanOptions {
+        let options = PlanOptions::kernel(self.kernel);
+        match self.tiles {
+            Tiles::Planned => options,
+            _ => options.tile_mask(TileMask::Classified),
+        }
+    }
+
+    /// Its line in the table.
+    fn family(self) -> &'static str {
+        match (self.tiles, self.kernel) {
+            (Tiles::Classified, _) => "mask tiles classified",
+            (Tiles::BlockMask, _) => "block mask",
+            (_, Kernel::Tiled) => "kernel tiled",
+            (_, Kernel::Rows) => "kernel rows",
+            (_, Kernel::Matrix) => "kernel matrix",
+            _ => "kernel naive",
+        }
+    }
+
+    fn name(self) -> String {
+        match self.tiles {
+            Tiles::Planned => self.kernel.name().to_owned(),
+            _ => format!("{}, {}", self.kernel, self.family()),
+        }
+    }
 }
 
 pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
@@ -95,15 +175,8 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         return Err(Fail::usage(format!("--seed is {}, too large for {problems} problems", args.seed)));
     };
     let gpu = args.gpu.open()?;
-    let kernels: Vec<(Kernel, PlanOptions)> = match args.gpu.kernel {
-        Some(kernel) => vec![(kernel.into(), args.gpu.plan_options())],
-        // The matrix kernel only where it is asked for: others have no device with matrices.
-        None => Kernel::ALL
-            .into_iter()
-            .filter(|kernel| *kernel != Kernel::Matrix)
-            .map(|kernel| (kernel, PlanOptions::kernel(kernel)))
-            .collect(),
-    };
+    let asked = args.gpu.kernel.map(Kernel::from);
+    let ways = Way::all(asked);
     let mut summary = Summary {
         adapter: gpu.info.name.clone(),
         driver: gpu.driver(),
@@ -115,24 +188,21 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     };
     let bar = output::bar(usize::try_from(problems).unwrap_or(usize::MAX), "validating");
     for seed in args.seed..end {
-        let problem = random::problem(seed);
+        let problem = validate::problem(seed);
         let (mut worst, mut wrong, mut refused) = (0.0f64, false, false);
-        // A kernel that was asked for refuses what it does not know; of all, those that know it are compared.
-        let known = |kernel: Kernel| args.gpu.kernel.is_some() || kernel.supports(&problem);
-        for (kernel, options) in kernels.iter().filter(|(kernel, _)| known(*kernel)) {
-            let outcome = outcome(&gpu, &problem, seed, options)?;
+        for way in ways.iter().filter(|way| way.is_for(&problem, asked.is_some())) {
+            let outcome = outcome(&gpu, &problem, seed, *way)?;
+            let (of_way, failed) = (outcome.worst(), outcome.wrong());
+            (worst, wrong) = (worst.max(of_way), wrong || failed);
             match outcome {
-                Outcome::Compared(share) if !share.is_nan() => worst = worst.max(share),
-                Outcome::Compared(_) => worst = f64::INFINITY,
                 Outcome::Refused => refused = true,
-                Outcome::Failed(_) => {}
+                _ => summary.count(way.family(), of_way, failed),
             }
-            if outcome.wrong() {
-                wrong = true;
-                let mut failure = Failure::new(&problem, seed, *kernel, outcome);
+            if failed {
+                let mut failure = Failure::new(&problem, seed, *way, outcome);
                 if summary.failures.len() < EXAMINED {
                     bar.set_message("making a failure smaller");
-                    failure.examine(&gpu, &problem, options)?;
+                    failure.examine(&gpu, &problem, *way)?;
                     bar.set_message("validating");
                 }
                 bar.suspend(|| report(&failure));
@@ -141,11 +211,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         }
         summary.refused += u64::from(refused);
         for name in families(&problem) {
-            let at = summary.families.iter().position(|f| f.name == name).unwrap_or_else(|| {
-                summary.families.push(Family::new(name));
-                summary.families.len() - 1
-            });
-            summary.families[at].count(worst, wrong);
+            summary.count(name, worst, wrong);
         }
         bar.inc(1);
     }
@@ -161,13 +227,22 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
 }
 
 /// Runs a problem with the inputs of a seed. Errors are those that no other problem would be spared.
-fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, options: &PlanOptions) -> Result<Outcome> {
-    let work = random::work(problem, seed)?;
-    let inputs = work.inputs();
-    match gpu.attention.run_with_blocking(&gpu.queue, problem, &inputs, options) {
+fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, way: Way) -> Result<Outcome> {
+    let own = validate::inputs(problem, seed)?;
+    let inputs = own.as_inputs();
+    let run = || -> Result<Outputs, Error> {
+        let plan = gpu.attention.plan_with(problem, &way.options())?;
+        let (attention, queue) = (&gpu.attention, &gpu.queue);
+        match way.tiles {
+            Tiles::BlockMask => {
+                pollster::block_on(validate::run_block_mask(attention, queue, &plan, &inputs))
+            }
+            _ => pollster::block_on(attention.run_plan(queue, &plan, &inputs)),
+        }
+    };
+    match run() {
         Ok(result) => {
-            let truth =
-                reference::truth(problem, &inputs)?.of_kernel(options.kernel.unwrap_or(Kernel::Tiled));
+            let truth = validate::truth(problem, &inputs)?.of_kernel(way.kernel);
             Ok(Outcome::Compared(truth.compare(&result).worst))
         }
         Err(Error::LimitExceeded { .. } | Error::KernelUnavailable { .. }) => Ok(Outcome::Refused),
@@ -176,8 +251,19 @@ fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, options: &PlanOptions) -> Re
     }
 }
 
+impl Summary {
+    /// Counts a problem in a line of the table.
+    fn count(&mut self, name: &'static str, worst: f64, wrong: bool) {
+        let at = self.families.iter().position(|f| f.name == name).unwrap_or_else(|| {
+            self.families.push(Family::new(name));
+            self.families.len() - 1
+        });
+        self.families[at].count(worst, wrong);
+    }
+}
+
 impl Failure {
-    fn new(problem: &Problem, seed: u64, kernel: Kernel, outcome: Outcome) -> Self {
+    fn new(problem: &Problem, seed: u64, way: Way, outcome: Outcome) -> Self {
         let (worst, reason) = match outcome {
             Outcome::Failed(error) => (None, error),
             Outcome::Compared(share) => {
@@ -185,28 +271,34 @@ impl Failure {
             }
             Outcome::Refused => (None, "refused".to_owned()),
         };
-        Failure { seed, kernel: kernel.name(), worst, reason, file: None, problem: format!("{problem:?}") }
+        let kernel = way.kernel.name();
+        Failure { seed, way: way.name(), kernel, worst, reason, file: None, problem: format!("{problem:?}") }
     }
 
     /// Makes the problem smaller, and leaves a case file in the folder that the user is in.
-    fn examine(&mut self, gpu: &Gpu, problem: &Problem, options: &PlanOptions) -> Result<()> {
+    fn examine(&mut self, gpu: &Gpu, problem: &Problem, way: Way) -> Result<()> {
         let seed = self.seed;
-        let small = shrink::shrink(problem, |candidate| {
-            outcome(gpu, candidate, seed, options).is_ok_and(|outcome| outcome.wrong())
-        });
-        self.problem = format!("{small:?}");
-        if Case::says(&small).is_ok() {
-            let name = format!("wgpu-attention-failure-{seed}-{}", self.kernel);
-            self.file = Some(write_case(&random::work(&small, seed)?, &name, Path::new(""))?);
-        }
+        let fails =
+            |candidate: &Problem| outcome(gpu, candidate, seed, way).is_ok_and(|outcome| outcome.wrong());
+        self.file = Some(write_reduced(self, problem, seed, Path::new(""), fails)?);
         Ok(())
     }
 }
 
-fn write_case(work: &Work, name: &str, folder: &Path) -> Result<PathBuf> {
-    let truth = reference::truth(&work.problem, &work.inputs())?;
+/// Makes a problem that fails smaller and writes it as a case file.
+fn write_reduced(
+    failure: &mut Failure,
+    problem: &Problem,
+    seed: u64,
+    folder: &Path,
+    fails: impl FnMut(&Problem) -> bool,
+) -> Result<PathBuf> {
+    let name =
+        format!("wgpu-attention-failure-{seed}-{}", failure.way.replace([',', ' '], "-").replace("--", "-"));
+    let reduced = validate::reduce(problem, seed, &name, fails);
+    failure.problem = format!("{:?}", reduced.problem);
     let path = folder.join(format!("{name}.safetensors"));
-    output::write(&path, &work.case(name, &truth, &[])?.to_bytes()?)?;
+    output::write(&path, &reduced.case?.to_bytes()?)?;
     Ok(path)
 }
 
@@ -216,9 +308,9 @@ fn share(worst: f64) -> String {
 
 /// On stderr, while the others still run.
 fn report(failure: &Failure) {
-    let Failure { seed, kernel, worst, reason, file, problem } = failure;
+    let Failure { seed, way, kernel, worst, reason, file, problem } = failure;
     let worst = worst.map_or(String::new(), |worst| format!(" ({})", share(worst)));
-    eprintln!("FAIL seed {seed}, kernel {kernel}: {reason}{worst}");
+    eprintln!("FAIL seed {seed}, {way}: {reason}{worst}");
     match file {
         Some(file) => eprintln!("     made smaller: {}", file.display()),
         None => eprintln!("     {problem}"),
@@ -255,25 +347,26 @@ fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use wgpu_attention::case::Case;
 
+    /// A problem counts as failed where it has some option: what is left of it has that and little else, and is written as a case
+    /// that can be read.
     #[test]
-    fn a_failure_is_left_as_a_case_that_can_be_read() {
+    fn a_failure_is_left_as_a_small_case() {
         let folder = tempfile::tempdir().unwrap();
-        let mut written = 0;
-        for seed in 0..200 {
-            let mut problem = random::problem(seed);
-            problem.shape.seq_q = problem.shape.seq_q.min(4);
-            problem.packed_q = problem.packed_q.map(|total| total.min(4 * problem.shape.batch));
-            if problem.bias.is_some() || problem.mask.is_some() || Case::says(&problem).is_err() {
-                continue;
-            }
-            let work = random::work(&problem, seed).unwrap();
-            let path = write_case(&work, &format!("failure-{seed}"), folder.path()).unwrap();
-            let case = Case::read(path).unwrap();
-            assert!(case.missing().is_empty());
-            written += 1;
+        for (name, has) in families::OPTIONS {
+            let seed = (0..5000).find(|&seed| has(&validate::problem(seed))).unwrap();
+            let problem = validate::problem(seed);
+            let way = Way { kernel: Kernel::Naive, tiles: Tiles::Planned };
+            let mut failure = Failure::new(&problem, seed, way, Outcome::Compared(2.0));
+            let path = write_reduced(&mut failure, &problem, seed, folder.path(), has).unwrap();
+            let case = Case::read(&path).unwrap();
+            assert!(case.missing().is_empty(), "{name}");
+            let left = case.work().unwrap().problem();
+            assert!(has(left), "{name}: {left:?}");
+            let others = families(left);
+            assert!(left.shape.rows() <= 16 && others.len() <= 7, "{name}: {others:?} {:?}", left.shape);
         }
-        assert!(written > 10, "{written}");
     }
 
     #[test]

@@ -90,6 +90,11 @@ export function curve(canvas, points, line, [low, high]) {
     context.stroke();
     context.fillText(String(v), x(v), bottom + 5);
   }
+  context.textAlign = "left";
+  context.fillText("weight", left + 6, top + 2);
+  context.textAlign = "right";
+  context.textBaseline = "bottom";
+  context.fillText("score", right - 6, bottom - 6);
   context.save();
   context.beginPath();
   context.rect(left, top, right - left, bottom - top + 1);

@@ -307,11 +307,14 @@ export class Explorer {
   draw() {
     const { shape, weights, entropy, means, settings, fused, time, compiled, valid } = this.shown;
     heatmap($("heatmap"), weights, (n) => this.seen(n), shape.seqQ, shape.seqK);
-    bars($("entropies"), entropy, Math.log(Math.max(2, valid)), this.row);
+    const most = Math.log(Math.max(2, valid));
+    bars($("entropies"), entropy, most, this.row);
+    $("most").textContent = number(most);
     const mean = means[settings.head];
     $("entropies").setAttribute("aria-label", `Entropy of each row, from ${number(Math.min(...entropy))} to ${number(Math.max(...entropy))} nats`);
     $("summary").textContent =
-      `Mean entropy ${mean.toFixed(3)} nats: a row attends to about ${Math.exp(mean).toFixed(1)} keys. ${time.toFixed(compiled ? 0 : 1)} ms to the GPU and back${compiled ? ", compiling" : ""}.`;
+      `Mean entropy ${mean.toFixed(3)} nats: a row attends to about ${Math.exp(mean).toFixed(1)} keys.`;
+    $("time").textContent = `${time.toFixed(compiled ? 0 : 1)} ms to the GPU and back${compiled ? ", compiling" : ""}`;
     $("summary").title = fused.kernel;
     this.drawRow();
   }

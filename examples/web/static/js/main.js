@@ -60,8 +60,8 @@ async function open() {
     page.context = context;
     const { name, driver, kind, features, limits } = context.info();
     const facts = await described();
-    $("adapter").textContent = [facts || name || "a GPU that the browser does not name", driver, kind === "Other" ? "" : kind,
-      `${Math.round(limits.maxStorageBufferBindingSize / 2 ** 20)} MiB a binding`,
+    $("adapter").textContent = [facts || name || "a GPU that the browser does not name", driver, kind === "Other" ? "" : kind.replace("Cpu", "processor"),
+      `buffers up to ${Math.round(limits.maxStorageBufferBindingSize / 2 ** 20)} MiB`,
       features.includes("TIMESTAMP_QUERY") ? "timestamps" : ""].filter(Boolean).join(", ");
     context.lost.then(({ message }) => {
       if (page.context === context) lost(message);
@@ -142,6 +142,9 @@ addEventListener("hashchange", read);
 // A page that is left stops what it started; one that is come back to goes on.
 addEventListener("pagehide", () => parts.forEach((part) => part.stop?.()));
 addEventListener("pageshow", (event) => event.persisted && page.explorer.request());
+
+// For a visit without a network. Where a browser allows none, nothing is lost but that.
+navigator.serviceWorker?.register("sw.js").catch((error) => console.warn(error));
 
 $("version").textContent = version();
 /** For the console, and for tests. */

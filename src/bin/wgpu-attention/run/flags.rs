@@ -6,16 +6,68 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use wgpu_attention::{
-    AdaptiveTemperature, Alignment, DType, Dropout, LengthScale, Normalizer, QkNorm, Scale, ScoreStage,
-    SigmoidBias, Window,
+    AdaptiveTemperature, Alignment, DType, Dropout, Layout, LengthScale, Normalizer, QkNorm, Scale,
+    ScoreStage, SigmoidBias, Window,
 };
 
+pub(crate) fn layouts(text: &str) -> Result<[Layout; 4], String> {
+    let one = |text: &str| match text.trim() {
+        "bhsd" => Some(Layout::Bhsd),
+        "bshd" => Some(Layout::Bshd),
+        _ => None,
+    };
+    match text.split(',').map(one).collect::<Option<Vec<_>>>().as_deref() {
+        Some(&[all]) => Ok([all; 4]),
+        Some(&[q, k, v, out]) => Ok([q, k, v, out]),
+        _ => Err("expected is bhsd or bshd, or four of them for q, k, v and out".to_owned()),
+    }
+}
+
+pub(crate) fn dtypes(text: &str) -> Result<[DType; 3], String> {
+    let one = |text: &str| DTypeArg::from_str(text.trim(), false).map(DType::from).ok();
+    match text.split(',').map(one).collect::<Option<Vec<_>>>().as_deref() {
+        Some(&[all]) => Ok([all; 3]),
+        Some(&[q, k, v]) => Ok([q, k, v]),
+        _ => Err("expected is f32, f16 or bf16, or three of them for q, k and v".to_owned()),
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum LayoutArg {
-    /// (batch, heads, seq, head_dim)
-    Bhsd,
-    /// (batch, seq, heads, head_dim)
-    Bshd,
+pub(crate) enum MaskFormatArg {
+    /// A byte for each pair
+    Bytes,
+    /// A bit for each pair
+    Bits,
+}
+
+/// Numbers for user code: 32-bit words.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum User {
+    List(Vec<u32>),
+    File(PathBuf),
+}
+
+impl User {
+    pub(crate) fn read(&self) -> Result<Vec<u32>> {
+        match self {
+            User::List(list) => Ok(list.clone()),
+            User::File(path) => arrays::read_npy_words(path),
+        }
+    }
+}
+
+pub(crate) fn user(text: &str) -> Result<User, String> {
+    if text.ends_with(".npy") {
+        return Ok(User::File(text.into()));
+    }
+    let word = |text: &str| match parse::<u32>(text) {
+        Some(n) => Some(n),
+        None if text.contains('.') => parse::<f32>(text).map(f32::to_bits),
+        None => None,
+    };
+    text.split(',').map(word).collect::<Option<_>>().map(User::List).ok_or_else(|| {
+        "expected are numbers with commas between, floats with a point (1.0) and integers from 0, or a .npy file".to_owned()
+    })
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -297,6 +349,26 @@ mod tests {
         assert_eq!(window("-,none,4"), Ok(Window { left: None, right: None, keep_first: 4 }));
         for bad in ["", "3", "-1,0", "1,2,-", "1,2,3,4", "a,b"] {
             assert!(window(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn storage_of_each_tensor() {
+        assert_eq!(layouts("bshd"), Ok([Layout::Bshd; 4]));
+        let mixed = [Layout::Bhsd, Layout::Bshd, Layout::Bshd, Layout::Bhsd];
+        assert_eq!(layouts("bhsd,bshd,bshd,bhsd"), Ok(mixed));
+        assert_eq!(dtypes("bf16"), Ok([DType::Bf16; 3]));
+        assert_eq!(dtypes("f32,f16,bf16"), Ok([DType::F32, DType::F16, DType::Bf16]));
+        assert_eq!(user("7,1.5,-0.5"), Ok(User::List(vec![7, 1.5f32.to_bits(), (-0.5f32).to_bits()])));
+        assert_eq!(user("a.npy"), Ok(User::File("a.npy".into())));
+        for bad in ["", "bhsd,bshd", "sbhd"] {
+            assert!(layouts(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "f64", "f16,f16"] {
+            assert!(dtypes(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "-3", "1.0,x"] {
+            assert!(user(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,12 +1,12 @@
 //! From files to a problem with its inputs.
 
-use super::{Args, flags::LayoutArg};
+use super::Args;
 use crate::arrays::{self, Array, Kind, Tensors};
 use crate::fail::{Fail, Result};
 use crate::work::Work;
 use std::path::Path;
 use wgpu_attention::case::Case;
-use wgpu_attention::{Alignment, Broadcast, Layout, Problem, Shape};
+use wgpu_attention::{Alignment, Broadcast, Layout, OwnedInputs, Problem, Shape};
 
 /// What the files hold.
 pub(super) struct Loaded {
@@ -106,7 +106,7 @@ fn from_case(path: &Path, args: &Args) -> Result<Loaded> {
     // One list for all comes back once for each batch.
     tokens.dedup();
     Ok(Loaded {
-        work: Work::of(work.problem(), &work.inputs()),
+        work: Work { problem: work.problem().clone(), own: work.owned_inputs().clone() },
         axes: 4,
         name: case.name().to_owned(),
         positions: (alignment, offsets.map(<[_]>::to_vec)),
@@ -115,10 +115,12 @@ fn from_case(path: &Path, args: &Args) -> Result<Loaded> {
 }
 
 fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
-    let bshd = matches!(args.layout, Some(LayoutArg::Bshd));
+    let layouts = args.layout.unwrap_or_default();
+    let bshd = layouts.map(|layout| layout == Layout::Bshd);
     let axes = q.shape.len();
-    let order = if bshd { "(batch, seq, heads, head_dim)" } else { "(batch, heads, seq, head_dim)" };
-    for (name, array) in [("q", &q), ("k", &k), ("v", &v)] {
+    let order = |bshd| if bshd { "(batch, seq, heads, head_dim)" } else { "(batch, heads, seq, head_dim)" };
+    for (name, array, bshd) in [("q", &q, bshd[0]), ("k", &k, bshd[1]), ("v", &v, bshd[2])] {
+        let order = order(bshd);
         let enough = if bshd { 3 } else { 2 };
         if !(enough..=4).contains(&array.shape.len()) {
             return Err(Fail::usage(format!(
@@ -130,15 +132,15 @@ fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
             return Err(Fail::usage(format!("{name} has {} axes, but q has {axes}", array.shape.len())));
         }
     }
-    let sizes = |name: &str, array: &Array| -> Result<[u32; 4]> {
+    let sizes = |name: &str, array: &Array, bshd: bool| -> Result<[u32; 4]> {
         let [b, x, y, d] = last_axes(&array.shape).ok_or_else(|| {
             Fail::usage(format!("{name} has shape {:?}, beyond 2^32 in an axis", array.shape))
         })?;
         Ok(if bshd { [b, y, x, d] } else { [b, x, y, d] })
     };
-    let [q_batch, q_heads, q_rows, head_dim_qk] = sizes("q", &q)?;
-    let [k_batch, kv_heads, k_rows, k_dim] = sizes("k", &k)?;
-    let [v_batch, v_heads, v_seq, head_dim_v] = sizes("v", &v)?;
+    let [q_batch, q_heads, q_rows, head_dim_qk] = sizes("q", &q, bshd[0])?;
+    let [k_batch, kv_heads, k_rows, k_dim] = sizes("k", &k, bshd[1])?;
+    let [v_batch, v_heads, v_seq, head_dim_v] = sizes("v", &v, bshd[2])?;
     let (batch, seq_q) = unpacked("q", q_batch, q_rows, args.cu_seqlens_q.as_deref())?;
     let (k_of, seq_k) = unpacked("k", k_batch, k_rows, args.cu_seqlens_k.as_deref())?;
     let shapes = format!("q {:?}, k {:?}, v {:?}", q.shape, k.shape, v.shape);
@@ -151,18 +153,20 @@ fn from_arrays([q, k, v]: [Array; 3], args: &Args) -> Result<Loaded> {
     ] {
         if got != expected {
             return Err(Fail::usage(format!(
-                "shapes do not fit: {name}: {got}, but expected is {rule}: {expected}; found as {order}: {shapes}"
+                "shapes do not fit: {name}: {got}, but expected is {rule}: {expected}; found as {}: {shapes}",
+                if bshd[..3] == [bshd[0]; 3] { order(bshd[0]) } else { "--layout says" }
             )));
         }
     }
     let shape = Shape { batch, q_heads, kv_heads, seq_q, seq_k, head_dim_qk, head_dim_v };
-    let layout = if bshd { Layout::Bshd } else { Layout::Bhsd };
-    let mut problem = Problem::new(shape).layout(layout);
+    let [q_layout, k_layout, v_layout, out_layout] = layouts;
+    let mut problem = Problem::new(shape).layouts(q_layout, k_layout, v_layout, out_layout);
     (problem.dtypes[0], problem.dtypes[1], problem.dtypes[2]) = (q.dtype, k.dtype, v.dtype);
     problem.packed_q = args.cu_seqlens_q.as_ref().map(|_| q_rows);
     problem.packed_k = args.cu_seqlens_k.as_ref().map(|_| k_rows);
-    let mut work = Work::new(problem, [q.numbers, k.numbers, v.numbers]);
-    (work.cu_seqlens_q, work.cu_seqlens_k) = (args.cu_seqlens_q.clone(), args.cu_seqlens_k.clone());
+    let mut own = OwnedInputs::new([q.numbers, k.numbers, v.numbers]);
+    (own.cu_seqlens_q, own.cu_seqlens_k) = (args.cu_seqlens_q.clone(), args.cu_seqlens_k.clone());
+    let work = Work { problem, own };
     let positions = (Alignment::default(), None);
     Ok(Loaded { work, axes, name: "saved".to_owned(), positions, tokens: Vec::new() })
 }

@@ -1,13 +1,14 @@
 //! The flags, put over what the files said.
 
 use super::Args;
-use super::flags::{AlibiArg, AlignArg, DropoutArg, LengthArg, SinksArg};
+use super::flags::{AlibiArg, AlignArg, DropoutArg, LengthArg, MaskFormatArg, SinksArg};
 use super::inputs::{self, Loaded};
 use crate::arrays;
 use crate::fail::{Fail, Result};
-use crate::work::{Work, uses_positions};
+use crate::work::Work;
+use std::path::Path;
 use wgpu_attention::{
-    Alignment, LengthScale, MaskFormat, NormGains, Problem, Scale, Sink, Temperature, alibi_slopes,
+    Alignment, LengthScale, MaskFormat, NormGains, Problem, Scale, Sink, Temperature, UserCode, alibi_slopes,
 };
 
 impl Args {
@@ -20,13 +21,14 @@ impl Args {
         self.apply_weights(work);
         match self.causal.as_ref().or(self.align.as_ref()) {
             Some(AlignArg::All(alignment)) => {
-                (work.problem.alignment, work.causal_offset) = (*alignment, None);
+                (work.problem.alignment, work.own.causal_offset) = (*alignment, None);
             }
             Some(AlignArg::PerBatch(offsets)) => {
-                (work.problem.alignment, work.causal_offset) = (Alignment::PerBatch, Some(offsets.clone()));
+                (work.problem.alignment, work.own.causal_offset) =
+                    (Alignment::PerBatch, Some(offsets.clone()));
             }
-            None if uses_positions(&work.problem) => {
-                (work.problem.alignment, work.causal_offset) = loaded.positions.clone();
+            None if work.problem.uses_positions() => {
+                (work.problem.alignment, work.own.causal_offset) = loaded.positions.clone();
             }
             None => {}
         }
@@ -37,8 +39,8 @@ impl Args {
 
     fn apply_storage(&self, problem: &mut Problem) {
         let [q, k, v, out] = &mut problem.dtypes;
-        if let Some(dtype) = self.dtype {
-            (*q, *k, *v) = (dtype.into(), dtype.into(), dtype.into());
+        if let Some(dtypes) = self.dtype {
+            [*q, *k, *v] = dtypes;
         }
         if let Some(dtype) = self.out_dtype {
             *out = dtype.into();
@@ -60,11 +62,11 @@ impl Args {
             _ => self.temperature,
         };
         if let Some(list) = &self.temperature_per_head {
-            work.temperature = Some(list.read()?);
+            work.own.temperature = Some(list.read()?);
             problem.temperature = Temperature::PerHead;
         }
         if let Some(path) = &self.temperature_per_row {
-            work.temperature = Some(inputs::per_row(path, problem)?);
+            work.own.temperature = Some(inputs::per_row(path, problem)?);
             problem.temperature = Temperature::PerRow;
         }
         match (problem.temperature, number) {
@@ -74,7 +76,7 @@ impl Args {
             (_, None) => {}
         }
         if let Some(norm) = self.qk_norm {
-            (problem.qk_norm, work.q_gain, work.k_gain) = (Some(norm), None, None);
+            (problem.qk_norm, work.own.q_gain, work.own.k_gain) = (Some(norm), None, None);
         }
         if let (Some(q), Some(k)) = (&self.q_gain, &self.k_gain) {
             let (q, k) = (q.read()?, k.read()?);
@@ -85,13 +87,13 @@ impl Args {
             };
             let shared = q.len() == problem.shape.head_dim_qk as usize;
             norm.gains = if shared { NormGains::Shared } else { NormGains::PerHead };
-            (work.q_gain, work.k_gain) = (Some(q), Some(k));
+            (work.own.q_gain, work.own.k_gain) = (Some(q), Some(k));
         }
         match &self.length_scale {
             None => {}
-            Some(LengthArg::Number(scale)) => (problem.length_scale, work.ssmax) = (*scale, None),
+            Some(LengthArg::Number(scale)) => (problem.length_scale, work.own.ssmax) = (*scale, None),
             Some(LengthArg::Ssmax(list)) => {
-                (problem.length_scale, work.ssmax) = (LengthScale::Ssmax, Some(list.read()?));
+                (problem.length_scale, work.own.ssmax) = (LengthScale::Ssmax, Some(list.read()?));
             }
         }
         Ok(())
@@ -105,20 +107,34 @@ impl Args {
         }
         if let (Some(q), Some(k)) = (&self.documents_q, &self.documents_k) {
             problem.documents = true;
-            (work.documents_q, work.documents_k) = (Some(q.read()?), Some(k.read()?));
+            (work.own.documents_q, work.own.documents_k) = (Some(q.read()?), Some(k.read()?));
         }
         if let Some(lens) = &self.q_len {
             problem.q_len = true;
-            work.q_len = Some(lens.clone());
+            work.own.q_len = Some(lens.clone());
         }
         if let Some(lens) = &self.kv_len {
             problem.kv_len = true;
-            work.kv_len = Some(lens.clone());
+            work.own.kv_len = Some(lens.clone());
         }
         if let Some(path) = &self.mask {
             let mask = arrays::read_npy_flags(path)?;
             problem.mask = Some((MaskFormat::Bytes, inputs::broadcast(path, &mask.shape, problem)?));
-            work.mask = Some(mask.bytes);
+            work.own.mask = Some(mask.bytes);
+        }
+        if let Some(format) = self.mask_format {
+            let (Some((stored, _)), Some(mask)) = (&mut problem.mask, &mut work.own.mask) else {
+                return Err(Fail::usage("--mask-format says how a mask is stored: give --mask too"));
+            };
+            match (*stored, format) {
+                (MaskFormat::Bytes, MaskFormatArg::Bits) => {
+                    (*stored, *mask) = (MaskFormat::Bits, bits(mask));
+                }
+                (MaskFormat::Bits, MaskFormatArg::Bytes) => {
+                    return Err(Fail::usage("--mask-format: the case has a mask of bits, which stays one"));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -131,20 +147,38 @@ impl Args {
         if let Some(path) = &self.bias {
             let bias = arrays::read_npy(path)?;
             problem.bias = Some((bias.dtype, inputs::broadcast(path, &bias.shape, problem)?));
-            work.bias = Some(bias.numbers);
+            work.own.bias = Some(bias.numbers);
+        }
+        if let Some(dtype) = self.bias_dtype {
+            let Some((stored, _)) = &mut problem.bias else {
+                return Err(Fail::usage("--bias-dtype says how a bias is stored: give --bias too"));
+            };
+            *stored = dtype.into();
+        }
+        if let Some(path) = &self.score_mod {
+            problem.score_mod = Some(UserCode::score_mod(&text(path)?)?);
+        }
+        if let Some(path) = &self.mask_mod {
+            problem.mask_mod = Some(UserCode::mask_mod(&text(path)?)?);
+        }
+        if let Some(user) = &self.user_params {
+            let words = user.read()?;
+            // Beyond 2^32 the library has refused them by their length.
+            problem.user_params = u32::try_from(words.len()).unwrap_or(u32::MAX);
+            work.own.user = Some(words);
         }
         if let Some(alibi) = &self.alibi {
             problem.alibi = true;
-            work.alibi_slopes = Some(match alibi {
+            work.own.alibi_slopes = Some(match alibi {
                 AlibiArg::Standard => alibi_slopes(problem.shape.q_heads),
                 AlibiArg::Slopes(list) => list.read()?,
             });
         }
         match &self.sinks {
             None => {}
-            Some(SinksArg::Zero) => (problem.sink, work.sinks) = (Sink::Zero, None),
+            Some(SinksArg::Zero) => (problem.sink, work.own.sinks) = (Sink::Zero, None),
             Some(SinksArg::Logits(list)) => {
-                (problem.sink, work.sinks) = (Sink::PerHead, Some(list.read()?));
+                (problem.sink, work.own.sinks) = (Sink::PerHead, Some(list.read()?));
             }
         }
         Ok(())
@@ -161,9 +195,20 @@ impl Args {
             work.problem.adaptive_temperature = self.adaptive_temperature;
         }
         if let Some(DropoutArg { dropout, seed }) = self.dropout {
-            (work.problem.dropout, work.dropout) = (Some(dropout), Some(seed));
+            (work.problem.dropout, work.own.dropout) = (Some(dropout), Some(seed));
         }
     }
+}
+
+/// A text that user code is made of.
+fn text(path: &Path) -> Result<String> {
+    String::from_utf8(arrays::read_bytes(path)?).map_err(|_| Fail::file(path, "is no text in UTF-8"))
+}
+
+/// A byte for each pair, put together to bits.
+fn bits(bytes: &[u8]) -> Vec<u8> {
+    let eight = |eight: &[u8]| eight.iter().rev().fold(0, |bits, &keep| bits << 1 | u8::from(keep != 0));
+    bytes.chunks(8).map(eight).collect()
 }
 
 fn divide_scale(problem: &mut Problem, tau: f32) {

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use wgpu_attention::reference::{self, Bounded, Truth};
-use wgpu_attention::{DType, Layout, Outputs, ScoreStage, Temperature, Tensor};
+use wgpu_attention::{DType, Layout, Outputs, ScoreStage, Temperature, Tensor, View};
 
 pub(super) fn summary(work: &Work, result: &Outputs, out: &mut impl Write) -> Result<()> {
     let s = &work.problem.shape;
@@ -75,7 +75,12 @@ pub(super) fn contents(
         numbers: numbers.clone(),
         dtype: DType::F32,
     };
-    let out = array(&full[4 - axes..], &result.out);
+    let out = match work.problem.out_layout {
+        Layout::Strided(_) => {
+            array(&full[4 - axes..], &in_order(&work.problem.view(Tensor::Out)?, &result.out))
+        }
+        _ => array(&full[4 - axes..], &result.out),
+    };
     if Kind::of(path)? == Kind::Npy {
         return arrays::npy(&out);
     }
@@ -92,6 +97,18 @@ pub(super) fn contents(
         }
     }
     arrays::safetensors(&arrays)
+}
+
+/// The numbers in the order of the axes, where a layout has them elsewhere.
+fn in_order(view: &View, numbers: &[f32]) -> Vec<f32> {
+    let [batches, heads, rows, dims] = view.sizes();
+    let mut all = Vec::with_capacity(view.elements() as usize);
+    for (b, h) in (0..batches).flat_map(|b| (0..heads).map(move |h| (b, h))) {
+        for (i, d) in (0..rows).flat_map(|i| (0..dims).map(move |d| (i, d))) {
+            all.push(numbers[view.index([b, h, i, d]) as usize]);
+        }
+    }
+    all
 }
 
 pub(super) fn picture(path: &Path, map: &Heatmap, loaded: &Loaded, args: &Args) -> Result<Vec<u8>> {

@@ -14,8 +14,8 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
     AdapterClass, Attention, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel, LengthScale, MaskFormat,
-    NormGains, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor,
-    headless, reference, reference::Bounded, validate, wgpu,
+    NormGains, Normalizer, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature,
+    Tensor, headless, reference, reference::Bounded, validate, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -368,8 +368,14 @@ impl Case {
     pub fn in_halves(&self) -> Option<Case> {
         let mut case = self.clone();
         case.problem.dtypes[..3].fill(DType::F16);
-        // Weights in f16 are known to 2^-11, and dropout makes large ones of those that it keeps.
-        case.vacuous += 1e-3 / case.problem.dropout.map_or(1.0, |dropout| f64::from(1.0 - dropout.rate));
+        // Weights in f16 are known to 2^-11 of their sum: that is 1, but dropout makes large ones of those that it keeps, and those of a sigmoid
+        // sum to as many as there are.
+        let kept = case.problem.dropout.map_or(1.0, |dropout| f64::from(1.0 - dropout.rate));
+        let sum = match case.problem.normalizer {
+            Normalizer::Sigmoid { .. } => f64::from(case.problem.shape.seq_k),
+            _ => 1.0,
+        };
+        case.vacuous += 1e-3 * sum / kept;
         let holds = |x: &f32| !x.is_finite() || x.abs() <= 65504.0;
         let held = [&self.q, &self.k, &self.v].into_iter().flatten().all(holds);
         (held && Kernel::Matrix.supports(&case.problem)).then_some(case)

@@ -30,7 +30,7 @@
 //! alone. (Weights are in terms of a running maximum, and what they are divided by is at least 1, so no error grows.) Its products q k
 //! are of f16 as given, in f32 sums, and the factor on q comes after them: one rounding as before.
 //!
-//! Other normalisers have their bounds in `reference/weights.rs`, each beside its formula.
+//! Other normalizers have their bounds in `reference/weights.rs`, each beside its formula.
 //!
 //! Score options add to d_j what their own operations round, a few eps of their terms: soft cap, user code (as fast as its
 //! twin grows around the score), bias, ALiBi, length scales. Inputs of 16 bits are rounded first, as a host call rounds them; storing
@@ -67,7 +67,7 @@ pub struct Bounded {
     pub bound: f64,
 }
 
-/// The right answer. All statistics are there, whether asked for or not, except those that the problem's normaliser does not have: these are
+/// The right answer. All statistics are there, whether asked for or not, except those that the problem's normalizer does not have: these are
 /// empty.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Truth {

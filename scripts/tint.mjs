@@ -27,7 +27,7 @@ const files = readdirSync(folder).filter((name) => name.endsWith(".wgsl")).sort(
 for (const name of files) {
   let code = readFileSync(join(folder, name), "utf8");
   const needs = [
-    ["subgroups", code.includes("subgroupBroadcast(")],
+    ["subgroups", /\bsubgroup[A-Z]\w*\(/.test(code)],
     ["shader-f16", code.includes("enable f16;")],
   ];
   const needed = needs.filter(([, needed]) => needed).map(([name]) => name);

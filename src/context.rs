@@ -26,9 +26,16 @@ pub(crate) struct CompiledPass {
 
 /// A storage binding as a pipeline's layout has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub struct Slot {
     pub number: u32,
     pub written: bool,
+}
+
+/// A part of a buffer, in bytes, at a binding.
+pub(crate) fn bound(number: u32, buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindGroupEntry<'_> {
+    let size = NonZeroU64::new(bytes);
+    let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
+    wgpu::BindGroupEntry { binding: number, resource }
 }
 
 impl Context {

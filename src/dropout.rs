@@ -57,11 +57,12 @@ impl Dropout {
 
     /// How many of 65536 draws keep a weight.
     pub(crate) fn kept_steps(&self) -> u32 {
-        // The rate is within 0..1.
-        65536 - (self.rate * STEPS).round() as u32
+        // A rate that `check` would refuse is one of 0 or 1, and NaN one of 0.
+        65536u32.saturating_sub((self.rate * STEPS).round() as u32)
     }
 
-    /// The probability that a weight stays: `1 - rate`, rounded to multiples of 1/65536.
+    /// The probability that a weight stays: `1 - rate`, rounded to multiples of 1/65536. (Rates outside of 0 to 1, which no problem
+    /// accepts, count as the nearer end.)
     pub fn keep(&self) -> f64 {
         f64::from(self.kept_steps()) / f64::from(STEPS)
     }

@@ -25,6 +25,11 @@ impl DType {
         }
     }
 
+    /// Bytes of so many numbers, in whole 32-bit words.
+    pub(crate) fn bytes(self, numbers: u64) -> u64 {
+        numbers.saturating_mul(u64::from(self.bits() / 8)).div_ceil(4).saturating_mul(4)
+    }
+
     /// The name in labels and files.
     pub fn name(self) -> &'static str {
         match self {

@@ -110,7 +110,9 @@ mod mask;
 #[cfg(feature = "measure")]
 pub mod measure;
 mod memory;
+mod needs;
 mod normalizer;
+pub mod operation;
 mod owned;
 mod plan;
 mod prepared;

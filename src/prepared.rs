@@ -1,18 +1,16 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
 use crate::attention::{Attention, Pipelines};
-use crate::buffers::{self, Buffers};
-use crate::context::CompiledPass;
-use crate::context::Context;
+use crate::buffers::{self, BufferRef, Buffers};
+use crate::context::{CompiledPass, Context, bound};
 use crate::error::{Error, Result};
 use crate::kernel::Binding;
 use crate::memory::{create_buffer, create_buffer_unset};
-use crate::plan::{Plan, Slice, Span};
+use crate::plan::{Plan, Slice, Span, TileClasses};
 use crate::shader::params::Params;
 use crate::tensor::Tensor;
 use core::ops::Range;
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// A plan whose variant is compiled. Cheap to clone.
@@ -190,9 +188,15 @@ impl Prepared {
             }
         }
         let tensors = Tensor::ALL.map(|t| (t.name(), buffers.tensor(t), plan.tensor_bytes(t)));
+        let block_mask = buffers.block_mask.map(|mask| BufferRef::from(mask.buffer()));
+        let classes = plan.classes().map_or(0, TileClasses::bytes);
         let all: Vec<_> = tensors
             .into_iter()
-            .chain([("stats", buffers.stats, stats), ("tables", buffers.tables, tables)])
+            .chain([
+                ("stats", buffers.stats, stats),
+                ("tables", buffers.tables, tables),
+                ("block_mask", block_mask, classes),
+            ])
             .filter_map(|(field, buffer, bytes)| {
                 let written = matches!(field, "out" | "stats");
                 Some(buffers::Binding { field, buffer: buffer?, bytes, written })
@@ -212,14 +216,6 @@ impl Prepared {
         let shared = &self.shared;
         let plan = &shared.plan;
         let nothing = &shared.attention.context().nothing;
-        let entry = |binding, buffer, offset, size| wgpu::BindGroupEntry {
-            binding,
-            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer,
-                offset,
-                size: NonZeroU64::new(size),
-            }),
-        };
         let storage = |binding: Binding| {
             let at = binding.number();
             // check() has seen that what is needed is there; what is not needed has no element.
@@ -239,11 +235,11 @@ impl Prepared {
                 Binding::Scores => shared.scratch.as_ref().map(|b| (b, 0, plan.scratch_bytes())),
             };
             match part {
-                Some((buffer, offset, bytes)) if bytes > 0 => entry(at, buffer, offset, bytes),
-                _ => entry(at, nothing, 0, 16),
+                Some((buffer, offset, bytes)) if bytes > 0 => bound(at, buffer, offset, bytes),
+                _ => bound(at, nothing, 0, 16),
             }
         };
-        let params = entry(0, &shared.params, 0, size_of::<Params>() as u64);
+        let params = bound(0, &shared.params, 0, size_of::<Params>() as u64);
         let kernel_pass = &plan.key().passes()[number];
         let entries: Vec<_> =
             [params].into_iter().chain(kernel_pass.bindings(plan.key()).map(storage)).collect();

@@ -1,15 +1,17 @@
 //! `Problem`: what is to be computed. Plain data, checked once.
 
+mod rules;
+
 use crate::dropout::Dropout;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::Search;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat, Window};
 use crate::normalizer::Normalizer;
 use crate::qk_norm::QkNorm;
 use crate::score::{Broadcast, Sink};
-use crate::shape::{MAX_SEQ, Shape, Stats};
+use crate::shape::{Shape, Stats};
 use crate::sharpness::{AdaptiveTemperature, LengthScale, Scale, Temperature};
 use crate::tensor::Tensor;
 use crate::user_code::UserCode;
@@ -357,153 +359,6 @@ impl Problem {
         self
     }
 
-    /// Checks everything that can be known without a device.
-    ///
-    /// # Errors
-    /// [`Error::Value`] or [`Error::HeadsNotMultiple`], naming the field and the rule; [`Error::Unused`] for an alignment that
-    /// nothing counts from and for user parameters without user code; [`Error::Incompatible`] for options that make no sense together.
-    pub fn check(&self) -> Result<()> {
-        self.shape.check()?;
-        self.scale.check()?;
-        self.temperature.check()?;
-        self.length_scale.check()?;
-        self.qk_norm.map_or(Ok(()), |norm| norm.check())?;
-        if let Some(cap) = self.softcap
-            && !(cap > 0.0 && (cap * core::f32::consts::LOG2_E).is_finite())
-        {
-            return Err(Error::value("softcap", cap, "above 0 and finite when multiplied by log2(e)"));
-        }
-        if !self.kernel_factor().is_finite() {
-            return Err(Error::value(
-                "scale / temperature",
-                self.factor(),
-                "finite in f32 when multiplied by log2(e), or divided by the soft cap",
-            ));
-        }
-        self.check_weights()?;
-        if self.user_params > 0 && self.score_mod.is_none() && self.mask_mod.is_none() {
-            return Err(Error::Unused { field: "user_params", hint: "there is no score_mod or mask_mod" });
-        }
-        let s = &self.shape;
-        for (field, total, most) in
-            [("packed_q", self.packed_q, s.seq_q), ("packed_k", self.packed_k, s.seq_k)]
-        {
-            let Some(total) = total else { continue };
-            if total > MAX_SEQ || u64::from(total) > u64::from(s.batch) * u64::from(most) {
-                return Err(Error::value(
-                    field,
-                    total,
-                    "at most 2^30, and at most batch times the longest length",
-                ));
-            }
-        }
-        let full = [s.batch, s.q_heads, s.seq_q, s.seq_k];
-        if let Some((_, sizes)) = &self.bias {
-            sizes.check("bias sizes", full)?;
-        }
-        if let Some((_, sizes)) = &self.mask {
-            sizes.check("mask sizes", full)?;
-        }
-        if self.alignment != Alignment::default() && !self.uses_positions() {
-            return Err(Error::Unused {
-                field: "alignment",
-                hint: "only causal masks, windows, ALiBi and length scales count from a row's position",
-            });
-        }
-        for tensor in Tensor::ALL {
-            let view = self.view(tensor)?;
-            if tensor == Tensor::Out {
-                view.check_no_overlap()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The rules of what comes after the scores.
-    fn check_weights(&self) -> Result<()> {
-        self.normalizer.check()?;
-        if let Some(dropout) = &self.dropout {
-            dropout.check(&self.shape)?;
-        }
-        if let Some(adaptive) = &self.adaptive_temperature {
-            adaptive.check()?;
-        }
-        if self.top_k == Some(0) {
-            return Err(Error::value("top_k", 0, "at least 1"));
-        }
-        if self.top_k.is_some() && self.shape.seq_k > 1 << 24 {
-            return Err(Error::value(
-                "seq_k",
-                self.shape.seq_k,
-                "at most 2^24 with top_k, which counts that far",
-            ));
-        }
-        let softmax_only = "it is defined for the weights of a softmax";
-        for (asked, option, other, why) in self.refused_by_normalizer().into_iter().chain([
-            (
-                self.sink != Sink::None && self.adaptive_temperature.is_some(),
-                "adaptive_temperature",
-                "a sink",
-                "it follows from the entropy of weights that sum to 1, and a sink has a share of them",
-            ),
-            (
-                self.top_k.is_some() && self.adaptive_temperature.is_some(),
-                "adaptive_temperature",
-                "top_k",
-                "it follows from the entropy over all keys, and those outside the k are not to count",
-            ),
-            (
-                !self.normalizer.is_softmax() && self.adaptive_temperature.is_some(),
-                "adaptive_temperature",
-                "a normalizer other than the softmax",
-                softmax_only,
-            ),
-            (
-                !self.normalizer.is_softmax() && self.top_k.is_some(),
-                "top_k",
-                "a normalizer other than the softmax",
-                softmax_only,
-            ),
-        ]) {
-            if asked {
-                return Err(Error::Incompatible { option, other, why });
-            }
-        }
-        Ok(())
-    }
-
-    /// What a normaliser does not have, and whether it is asked for.
-    fn refused_by_normalizer(&self) -> Vec<(bool, &'static str, &'static str, &'static str)> {
-        let sink = self.sink != Sink::None;
-        match self.normalizer {
-            Normalizer::Softmax => Vec::new(),
-            Normalizer::Sigmoid { .. } => vec![
-                (
-                    sink,
-                    "sigmoid attention",
-                    "a sink",
-                    "a sink is a term of the sum by which a softmax divides",
-                ),
-                (self.stats.lse, "sigmoid attention", "lse", "its weights are not divided by a sum"),
-                (
-                    self.stats.entropy,
-                    "sigmoid attention",
-                    "entropy",
-                    "its weights do not sum to 1, and are no distribution",
-                ),
-            ],
-            Normalizer::Sparsemax | Normalizer::Entmax15 => vec![
-                (sink, "entmax", "a sink", "a sink is a term of the sum by which a softmax divides"),
-                (
-                    self.stats.lse,
-                    "entmax",
-                    "lse",
-                    "its weights come of a threshold, not of a sum of exponentials",
-                ),
-            ],
-        }
-    }
-
     /// What is looked for in passes over the keys before the last one.
     pub(crate) fn search(&self) -> Search {
         match self.normalizer {
@@ -588,7 +443,7 @@ impl Problem {
     /// has no element where the problem does not have it.
     ///
     /// # Errors
-    /// [`Error::Value`] where its extent does not fit 2^62 elements.
+    /// [`Error::Value`](crate::Error::Value) where its extent does not fit 2^62 elements.
     pub fn view(&self, tensor: Tensor) -> Result<View> {
         let s = &self.shape;
         let (heads, seq, dim, layout) = match tensor {
@@ -643,13 +498,21 @@ impl Problem {
     /// and packed lengths and offsets, dense masks and user code live on the device, so they count as if every key were valid, the offset 0
     /// and every pair visible.
     pub fn visible_pairs(&self) -> u64 {
+        let heads = u128::from(self.shape.batch) * u128::from(self.shape.q_heads);
+        let pairs = u128::from(self.visible_pairs_of(0, self.shape.seq_q)) * heads;
+        pairs.min(u128::from(u64::MAX)) as u64
+    }
+
+    /// The same, for some rows of one head.
+    pub(crate) fn visible_pairs_of(&self, first_row: u32, rows: u32) -> u64 {
         let s = &self.shape;
-        let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
+        let (sq, sk) = (i128::from(rows), i128::from(s.seq_k));
         let offset = match self.alignment {
             // As if all were valid.
-            Alignment::BottomRightValid => sk - sq,
+            Alignment::BottomRightValid => sk - i128::from(s.seq_q),
             alignment => i128::from(alignment.offset(s.seq_q, s.seq_k).unwrap_or(0)),
         };
+        let offset = offset + i128::from(first_row);
         let (min, max) = self.distances();
         // Of the first n keys those up to a distance, over all rows: a series that is clipped to 0..=n at both ends.
         let up_to = |distance: i128, n: i128| -> i128 {
@@ -664,8 +527,8 @@ impl Problem {
         // The first keys, wherever the window is.
         let keep = i128::from(self.window.map_or(0, |w| w.keep_first)).min(sk);
         let kept = below(self.causal.then_some(0), keep);
-        let per_head = (within(sk) + kept - within(keep)).max(0) as u128;
-        (per_head * u128::from(s.batch) * u128::from(s.q_heads)).min(u128::from(u64::MAX)) as u64
+        // At most 2^30 rows and keys.
+        (within(sk) + kept - within(keep)).max(0) as u64
     }
 
     /// Floating-point operations of the two products, an fma counted as two: `2 (head_dim_qk + head_dim_v)` for

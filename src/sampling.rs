@@ -47,84 +47,20 @@ pub use problem::{Finish, Problem, Seed};
 pub use reference::distribution;
 pub use twin::{left, twin};
 
-use crate::buffers::{Binding, BufferRef};
-use crate::caps::Caps;
-use crate::error::{Error, Result};
-use crate::program::{Engine, Loaded, Recorded};
+use crate::buffers::BufferRef;
+use crate::operation;
 use plan::Caller;
-use shader::Variant;
-use std::sync::Arc;
 
-/// Sampling on a device of the app's. Cheap to clone, usable from several threads.
+/// Sampling on a device of the app's. Cheap to clone, usable from several threads. It compiles a shader for each kind of step, whatever the chain.
 ///
-/// It never submits or waits, with an exception that says so: [`Sampler::run`], with its blocking twin.
-#[derive(Debug, Clone)]
-pub struct Sampler {
-    engine: Arc<Engine<Variant>>,
-}
-
-impl Sampler {
-    /// For a device of the app's, which may have any limits and no features.
-    pub fn new(device: &wgpu::Device) -> Self {
-        Self::with_pipeline_cache(device, None)
-    }
-
-    /// With the app's own [`wgpu::PipelineCache`], through which compiled variants survive the program.
-    pub fn with_pipeline_cache(device: &wgpu::Device, cache: Option<wgpu::PipelineCache>) -> Self {
-        Sampler { engine: Arc::new(Engine::new(device, cache)) }
-    }
-
-    /// The device that everything is made on.
-    pub fn device(&self) -> &wgpu::Device {
-        &self.engine.context.device
-    }
-
-    /// What the device can do, as planning sees it.
-    pub fn caps(&self) -> &Caps {
-        &self.engine.context.caps
-    }
-
-    /// Number of shaders compiled so far: one for each kind of step, whatever the chain.
-    pub fn compiled(&self) -> usize {
-        self.engine.compiled()
-    }
-
-    /// Plans a problem for this device.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
-    pub fn plan(&self, problem: &Problem) -> Result<Plan> {
-        Plan::new(problem, self.caps())
-    }
-
-    /// Compiles what a plan needs (or finds it compiled) and makes its params and scratch. After this, binding and encoding neither
-    /// compile nor allocate device memory.
-    ///
-    /// # Errors
-    /// [`Error::LimitExceeded`] for a plan made for a device that has more than this one; [`Error::Driver`],
-    /// [`Error::OutOfMemory`] or [`Error::DeviceLost`].
-    pub async fn prepare(&self, plan: &Plan) -> Result<Prepared> {
-        plan.program().fits(self.caps(), plan.threads())?;
-        let loaded = self.engine.load("sampling", plan.program().clone()).await?;
-        Ok(Prepared { plan: plan.clone(), loaded })
-    }
-
-    /// [`Sampler::prepare`] for code that is not async.
-    ///
-    /// # Errors
-    /// As [`Sampler::prepare`].
-    #[cfg(not(target_arch = "wasm32"))]
-    pub fn prepare_blocking(&self, plan: &Plan) -> Result<Prepared> {
-        pollster::block_on(self.prepare(plan))
-    }
-}
+/// It never submits or waits, with an exception that says so: [`Sampler::run`], with its kin.
+pub type Sampler = operation::Operation<Plan>;
 
 /// A plan whose shaders are compiled. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Prepared {
-    plan: Plan,
-    loaded: Loaded<Variant>,
-}
+pub type Prepared = operation::Prepared<Plan>;
+
+/// A plan with its buffers: ready to be recorded, any number of times, into any encoder of the device.
+pub type Bound = operation::Bound<Plan>;
 
 /// The buffers of one call, each with `BufferUsages::STORAGE`.
 #[derive(Debug, Clone, Copy)]
@@ -163,70 +99,5 @@ impl<'a> Buffers<'a> {
     pub fn allowed(mut self, allowed: impl Into<BufferRef<'a>>) -> Self {
         self.roles[Caller::Allowed as usize] = Some(allowed.into());
         self
-    }
-}
-
-impl Prepared {
-    /// The plan.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Checks the buffers and binds them. What comes out can be encoded any number of times.
-    ///
-    /// # Errors
-    /// [`Error::BufferTooSmall`], [`Error::BufferUsage`], [`Error::Offset`], [`Error::Aliased`],
-    /// [`Error::Missing`] or [`Error::Unused`], naming the buffer.
-    pub fn bind(&self, buffers: &Buffers<'_>) -> Result<Bound> {
-        let mut bindings = [None; Caller::COUNT];
-        for role in Caller::ALL {
-            let field = role.field();
-            let bytes = self.plan.bytes(role);
-            match (buffers.roles[role as usize], bytes) {
-                (None, 0) => {}
-                (None, _) => return Err(Error::Missing { field, why: "the chain has a step that reads it" }),
-                (Some(_), 0) if self.plan.problem().rows > 0 => {
-                    return Err(Error::Unused { field, hint: "the chain has no step that reads it" });
-                }
-                (Some(buffer), bytes) => {
-                    let written = role == Caller::Out;
-                    bindings[role as usize] = Some(Binding { field, buffer, bytes, written });
-                }
-            }
-        }
-        Ok(Bound { plan: self.plan.clone(), recorded: self.loaded.bind(&bindings)? })
-    }
-}
-
-/// A plan with its buffers: ready to be recorded, any number of times, into any encoder of the device.
-#[derive(Debug, Clone)]
-pub struct Bound {
-    plan: Plan,
-    recorded: Recorded<Variant>,
-}
-
-impl Bound {
-    /// Records one compute pass. Nothing is submitted, nothing allocated.
-    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
-        self.encode_timed(encoder, None);
-    }
-
-    /// [`Bound::encode`] with timestamps at the beginning and end of the pass.
-    pub fn encode_timed(
-        &self,
-        encoder: &mut wgpu::CommandEncoder,
-        timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
-    ) {
-        self.recorded.encode(encoder, timestamp_writes);
-    }
-
-    /// Records into a compute pass of the caller's. Leaves its pipeline and bind group 0 changed.
-    pub fn encode_in_pass(&self, pass: &mut wgpu::ComputePass<'_>) {
-        self.recorded.encode_in_pass(pass);
-    }
-
-    /// The plan.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
     }
 }

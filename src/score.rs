@@ -59,12 +59,12 @@ pub enum Sink {
 /// assert_eq!(wgpu_attention::alibi_slopes(6), [1.0 / 4.0, 1.0 / 16.0, 1.0 / 64.0, 1.0 / 256.0, 1.0 / 2.0, 1.0 / 8.0]);
 /// ```
 pub fn alibi_slopes(heads: u32) -> Vec<f32> {
-    let slope = |h: u32, of: u32| (-8.0 * f64::from(h) / f64::from(of)).exp2() as f32;
+    let slope = |h: f64, of: f64| (-8.0 * h / of).exp2() as f32;
     let Some(log) = heads.checked_ilog2() else {
         return Vec::new();
     };
-    let lower = 1 << log;
-    let mut slopes: Vec<f32> = (1..=lower).map(|h| slope(h, lower)).collect();
-    slopes.extend((0..heads - lower).map(|n| slope(2 * n + 1, 2 * lower)));
+    let (powers, lower) = (1u32 << log, f64::from(1u32 << log));
+    let mut slopes: Vec<f32> = (1..=powers).map(|h| slope(h.into(), lower)).collect();
+    slopes.extend((0..heads - powers).map(|n| slope(2.0 * f64::from(n) + 1.0, 2.0 * lower)));
     slopes
 }

@@ -4,6 +4,8 @@
 //! plain WGSL, one idea each, and where there are alternatives the module that is chosen supplies the agreed
 //! function names. `if (CONSTANT)` on a constant of the header removes what a variant does not need.
 
+#[cfg(test)]
+pub(crate) mod layout;
 pub(crate) mod params;
 pub(crate) mod tensor;
 pub(crate) mod unroll;
@@ -12,6 +14,7 @@ use crate::kernel::{
     Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 use crate::mask::MaskFormat;
+use crate::plan::rows;
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 use crate::tensor::Tensor;
@@ -53,6 +56,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     if let Some(rows) = &key.rows {
         let spread = (rows.lanes / rows.keys).max(1);
+        let part = qk_dim4.max(v_dim4).div_ceil(rows::PARTS).max(1);
         numbers.extend([
             ("ROWS_PER_LANE", rows.rows),
             ("KEYS", rows.keys),
@@ -61,7 +65,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             // Lanes that share a key, and the vec4s of a row that each of them loads.
             ("SPREAD", spread),
             ("OWN_K", qk_dim4.div_ceil(spread)),
-            ("OWN_V", v_dim4.div_ceil(spread)),
+            // vec4s of a row of q or out that are loaded or stored at a time, and how many times that takes.
+            ("PART", part),
+            ("QK_PARTS", qk_dim4.div_ceil(part)),
+            ("V_PARTS", v_dim4.div_ceil(part)),
         ]);
     }
     if key.search != Search::None {
@@ -273,15 +280,10 @@ mod tests {
     fn params_are_the_same_on_both_sides() {
         let problem = Problem::new(Shape::self_attention(1, 1, 1, 4));
         let plan = Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::default()).unwrap();
-        let module = naga::front::wgsl::parse_str(&source(plan.key())).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, span } = &found.inner else {
-            panic!("Params is not a struct");
-        };
-        let shader: Vec<(&str, usize)> =
-            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
+        let (shader, bytes) = layout::of_text(&source(plan.key()));
+        let shader: Vec<(&str, usize)> = shader.iter().map(|(name, at)| (name.as_str(), *at)).collect();
         assert_eq!(shader, params::FIELDS);
         // Rust rounds the size up to what a uniform binding asks for.
-        assert_eq!(span.next_multiple_of(16) as usize, size_of::<params::Params>());
+        assert_eq!(bytes, size_of::<params::Params>());
     }
 }

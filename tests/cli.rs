@@ -7,8 +7,8 @@ use program::{adapter, fails, finish, succeeds};
 use std::path::{Path, PathBuf};
 use wgpu_attention::case::{Case, Tolerance};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Inputs, Layout, MaskFormat, Problem, ScoreStage, Shape, Sink, Temperature,
-    UserCode, Window, alibi_slopes, reference,
+    Alignment, Broadcast, DType, Inputs, Layout, MaskFormat, Problem, ScoreStage, Shape, Sink, Strides,
+    Temperature, UserCode, Window, alibi_slopes, reference,
 };
 
 fn folder() -> tempfile::TempDir {
@@ -691,6 +691,20 @@ fn run_takes_storage_plans_and_user_code() {
     let got: Vec<f32> = file.into_vec().unwrap();
     let problem = Problem::new(s).layouts(Layout::Bhsd, Layout::Bhsd, Layout::Bhsd, Layout::Bshd);
     let truth = reference::truth(&problem, &Inputs::new(&q, &k, &v)).unwrap();
+    assert!(reference::compare(&got, &truth.out).passes());
+
+    // A case whose out lies apart on the device: in files it is in the order of its axes.
+    let apart = Layout::Strided(Strides { offset: 4, batch: 100, head: 50, seq: 8, dim: 1 });
+    let problem = Problem::new(s).layouts(Layout::Bhsd, Layout::Bhsd, Layout::Bhsd, apart);
+    let inputs = Inputs::new(&q, &k, &v);
+    let strided = reference::truth(&problem, &inputs).unwrap();
+    let saved = Case::of_truth("apart", &problem, &inputs, &strided, &[]).unwrap();
+    std::fs::write(&case_path, saved.to_bytes().unwrap()).unwrap();
+    assert!(succeeds(&["check", &case]).contains("pass"));
+    assert!(succeeds(&["run", &case, "--check", "-o", &out_name]).contains("pass"));
+    let got: Vec<f32> =
+        npyz::NpyFile::new(std::fs::read(&out_name).unwrap().as_slice()).unwrap().into_vec().unwrap();
+    let truth = reference::truth(&Problem::new(s), &inputs).unwrap();
     assert!(reference::compare(&got, &truth.out).passes());
 
     // User code: the relative distance, and the first two keys.

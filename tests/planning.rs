@@ -486,6 +486,27 @@ fn long_work_is_cut() {
     }
 }
 
+/// What a causal mask or a window hides takes no time, so that it is no reason to cut.
+#[test]
+fn hidden_work_is_not_cut() {
+    let caps = caps(|c| c.class = AdapterClass::Cpu);
+    let slices = |problem: &Problem, kernel| {
+        Plan::new(problem, &caps, &PlanOptions::kernel(kernel)).unwrap().slices().len()
+    };
+    let all = plain([1, 4, 4, 4096, 4096, 64, 64]);
+    let causal = all.clone().causal(Alignment::BottomRight);
+    let window = all.clone().window(Window::last(16));
+    let unknown = all.clone().causal(Alignment::PerBatch);
+    for kernel in [Kernel::Tiled, Kernel::Rows] {
+        let [all, causal, window] = [&all, &causal, &window].map(|p| slices(p, kernel));
+        assert!(window == 1 && all >= 2 * causal, "{kernel}: {all}, causal {causal}, window {window}");
+        // Where each batch begins is in a table, so that all keys may be seen.
+        assert_eq!(slices(&unknown, kernel), all, "{kernel}");
+    }
+    // It goes through what is hidden, too.
+    assert_eq!(slices(&window, Kernel::Naive), slices(&all, Kernel::Naive));
+}
+
 /// Cutting for the sake of time stops before a plan grows out of hand, and is never why a problem is refused.
 #[test]
 fn work_without_end_is_planned_all_the_same() {
@@ -710,6 +731,11 @@ fn dropout_has_a_rate_and_a_seed() {
     assert!(matches!(missing, Err(Error::Missing { field: "dropout (seed and offset)", .. })), "{missing:?}");
     let unused = tables.pack(&plain([2, 4, 2, 8, 9, 8, 8]), &data);
     assert!(matches!(unused, Err(Error::Unused { field: "dropout (seed and offset)", .. })), "{unused:?}");
+    let other = tables.pack(&good.clone().with_alibi(), &TableData { alibi_slopes: Some(&[0.5; 4]), ..data });
+    assert!(matches!(other, Err(Error::Incompatible { option: "the problem", .. })), "{other:?}");
+    // Rates that no problem accepts do no harm either.
+    let keep = [-1.0, 0.0, 0.25, 1.0, 2.0, f32::INFINITY, f32::NAN].map(|rate| Dropout { rate }.keep());
+    assert_eq!(keep, [1.0, 1.0, 0.75, 0.0, 0.0, 0.0, 1.0]);
     for rate in [-0.1, 1.0, 1.5, 0.999_999, f32::NAN, f32::INFINITY] {
         let (field, value) = value_error(good.clone().dropout(rate).check());
         assert_eq!((field, value), ("dropout rate", rate.to_string()));
@@ -768,8 +794,9 @@ fn searches_have_rules() {
             ["adaptive_temperature", "a normalizer other than the softmax"],
         ),
         (sparse().top_k(3), ["top_k", "a normalizer other than the softmax"]),
-        (sparse().with_lse(), ["entmax", "lse"]),
-        (sparse().sink(Sink::PerHead), ["entmax", "a sink"]),
+        (sparse().with_lse(), ["sparsemax", "lse"]),
+        (sparse().sink(Sink::PerHead), ["sparsemax", "a sink"]),
+        (plain().normalizer(Normalizer::Entmax15).with_lse(), ["entmax15", "lse"]),
     ] {
         let error = bad.check();
         assert!(

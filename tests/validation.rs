@@ -5,8 +5,9 @@ mod common;
 
 use common::shape;
 use wgpu_attention::{
-    AdapterClass, Alignment, Attention, BufferRef, Buffers, Caps, Error, Inputs, Kernel, Layout, Plan,
-    PlanOptions, Prepared, Problem, Stats, Strides, Temperature, Tensor, Tiles, wgpu,
+    AdapterClass, Alignment, Attention, Broadcast, BufferRef, Buffers, Caps, Error, Inputs, Kernel, Layout,
+    MaskFormat, Plan, PlanOptions, Prepared, Problem, Shape, Stats, Strides, Temperature, Tensor, TileMask,
+    Tiles, wgpu,
 };
 
 struct Noop {
@@ -150,6 +151,27 @@ fn what_is_written_shares_no_buffer() {
     let far = BufferRef { buffer: &b[0], offset: 4096 };
     let bound = prepared.bind(&Buffers::new(&b[0], &b[1], &b[2], far).stats(&b[4]).tables(&b[5]));
     assert_eq!(bound.map(|_| ()), Err(Error::Aliased { written: "out", read: "q" }));
+}
+
+/// The buffer of a block mask is one that a call reads, though the library made it.
+#[test]
+fn a_block_mask_shares_no_buffer_with_what_is_written() {
+    let gpu = noop();
+    let sizes = Broadcast([1, 1, 1, 8192]);
+    let problem = Problem::new(Shape { seq_q: 1, ..Shape::self_attention(1, 1, 8192, 1) });
+    let problem = problem.mask(MaskFormat::Bits, sizes).with_lse();
+    let options = PlanOptions::kernel(Kernel::Tiled).tile_mask(TileMask::Classified);
+    let plan = gpu.attention.plan_with(&problem, &options).unwrap();
+    let prepared = gpu.attention.prepare_blocking(&plan).unwrap();
+    let b: Vec<_> = (0..6).map(|_| gpu.storage(1 << 16)).collect();
+    let buffers = Buffers::new(&b[0], &b[1], &b[2], &b[3]).mask(&b[4]).stats(&b[5]);
+    let block_mask = prepared.block_mask_blocking(&buffers).unwrap();
+    let bind = |buffers: Buffers<'_>| prepared.bind(&buffers.block_mask(&block_mask)).map(|_| ());
+    assert_eq!(bind(buffers), Ok(()));
+    let out = Buffers { out: block_mask.buffer().into(), ..buffers };
+    assert_eq!(bind(out), Err(Error::Aliased { written: "out", read: "block_mask" }));
+    let stats = buffers.stats(block_mask.buffer());
+    assert_eq!(bind(stats), Err(Error::Aliased { written: "stats", read: "block_mask" }));
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn dq(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         range.end = 0u;
     }
     let first = select(range.start, 0u, KEEP_FIRST);
-    var sums = array<vec4<f32>, QK_COLUMNS>();
+    var sums = array<vec4<f32>, COLUMNS>();
     for (var tile = first; tile < range.end; tile += THREADS) {
         var weight = 0.0;
         if (tile + lane < range.end) {
@@ -24,9 +24,9 @@ fn dq(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
         weights[lane] = weight;
         workgroupBarrier();
         let count = min(THREADS, range.end - tile);
-        for (var c = 0u; c < QK_COLUMNS; c++) { // unroll
+        for (var c = 0u; c < COLUMNS; c++) { // unroll
             let d = c * THREADS + lane;
-            if (d < QK_DIM4) {
+            if (d < DIM4) {
                 var part = vec4<f32>(0.0);
                 for (var n = 0u; n < count; n++) {
                     // A key of weight 0 may be one that is not seen, and then k may hold anything.
@@ -43,9 +43,9 @@ fn dq(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     if (at.x < seq.rows) {
         factor = natural_factor(seq, at.h, at.x);
     }
-    for (var c = 0u; c < QK_COLUMNS; c++) { // unroll
+    for (var c = 0u; c < COLUMNS; c++) { // unroll
         let d = c * THREADS + lane;
-        if (d < QK_DIM4) {
+        if (d < DIM4) {
             store_grad(row_start(params.grad, at.b, at.h, at.x), d, sums[c] * factor);
         }
     }

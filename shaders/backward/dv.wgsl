@@ -1,46 +1,9 @@
-// dv_j = sum_i p_ij dout_i, over the rows of all query heads that read the key, as dk.wgsl does it.
+// dv_j = sum_i p_ij dout_i
 
-var<workgroup> weights: array<f32, THREADS>;
+fn share_of(seq: Sequence, h: u32, i: u32, j: u32) -> f32 {
+    return pair_weight(seq, h, i, j).p;
+}
 
-@compute @workgroup_size(THREADS)
-fn dv(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let number = item_number(group);
-    if (number >= params.end) {
-        return;
-    }
-    let at = item(number, params.q_heads / params.group, params.seq_k);
-    let seq = sequence(at.b);
-    let first = first_row_of(seq, at.x);
-    var sums = array<vec4<f32>, V_COLUMNS>();
-    for (var member = 0u; member < params.group; member++) {
-        let h = at.h * params.group + member;
-        for (var tile = first; tile < seq.rows && at.x < seq.keys; tile += THREADS) {
-            var weight = 0.0;
-            if (tile + lane < seq.rows) {
-                weight = pair_weight(seq, h, tile + lane, at.x).p;
-            }
-            weights[lane] = weight;
-            workgroupBarrier();
-            let count = min(THREADS, seq.rows - tile);
-            for (var c = 0u; c < V_COLUMNS; c++) { // unroll
-                let d = c * THREADS + lane;
-                if (d < V_DIM4) {
-                    var part = vec4<f32>(0.0);
-                    for (var n = 0u; n < count; n++) {
-                        if (weights[n] != 0.0) {
-                            part = fma(vec4<f32>(weights[n]), load_dout(row_start(params.dout, at.b, h, tile + n), d), part);
-                        }
-                    }
-                    sums[c] += part;
-                }
-            }
-            workgroupBarrier();
-        }
-    }
-    for (var c = 0u; c < V_COLUMNS; c++) { // unroll
-        let d = c * THREADS + lane;
-        if (d < V_DIM4) {
-            store_grad(row_start(params.grad, at.b, at.h, at.x), d, sums[c]);
-        }
-    }
+fn load_share(b: u32, h: u32, i: u32, d: u32) -> vec4<f32> {
+    return load_dout(row_start(params.dout, b, h, i), d);
 }

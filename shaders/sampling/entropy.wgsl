@@ -13,7 +13,8 @@ struct Spread {
 
 fn spread_of(row: u32, thread: u32, largest: f32) -> Spread {
     var sums = Sums();
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
             let d = below(largest, bitcast<f32>(bits));

@@ -18,7 +18,8 @@ fn finish(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
         let key = vec2<u32>(draw_setting(row, 0u), draw_setting(row, 1u));
         let offset = draw_setting(row, 2u);
         var mine = vec2<u32>(LOWEST_SCORE, NO_TOKEN);
-        for (var token = thread; token < params.vocab; token += THREADS) {
+        for (var n = thread; n < live; n += THREADS) {
+            let token = token_at(row, n);
             let bits = work[at(row, token)];
             if (bits != NOTHING) {
                 // In units of 2^-20, moved so that it is above 0: noise is from -3.1 to 45, d from 0 to 60.

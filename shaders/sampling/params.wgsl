@@ -13,6 +13,11 @@ struct Params {
     bias: u32,      // biases of a row
     total_rows: u32,
     bits: u32,      // of a token's number
+    groups: u32,    // workgroups of a row, in the passes that share a row
+    // Sections of the scratch behind the logits, in words: see narrow.wgsl.
+    list: u32,
+    maxima: u32,
+    counts: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -21,9 +26,15 @@ struct Params {
 const NOTHING = 0xff800000u; // the bits of -inf: a token that is out
 const NO_TOKEN = 0xffffffffu;
 
+fn group_number(group: vec3<u32>) -> u32 {
+    return group.x + group.y * params.groups_x;
+}
+
 // The workgroup's row, in the dispatch.
 fn row_of(group: vec3<u32>) -> u32 {
-    return group.x + group.y * params.groups_x;
+    let row = group_number(group);
+    live = tokens_of(min(row, params.rows - 1u));
+    return row;
 }
 
 fn setting(row: u32, number: u32) -> u32 {

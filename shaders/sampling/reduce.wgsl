@@ -61,7 +61,8 @@ fn best_of(mine: vec2<u32>, thread: u32) -> vec2<u32> {
 // The largest logit of a row and its token, the lowest of equal ones: (order, token). (OUT, NO_TOKEN) where all are out.
 fn largest(row: u32, thread: u32) -> vec2<u32> {
     var best = vec2<u32>(OUT, NO_TOKEN);
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = order(work[at(row, token)]);
         if (bits > best.x) {
             best = vec2<u32>(bits, token);

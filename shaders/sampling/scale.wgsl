@@ -6,7 +6,8 @@ fn scale_row(row: u32, thread: u32, inverse: f32, limit: f32) {
     let highest = number(best.x);
     // The lowest, by the order turned round.
     var mine = vec2<u32>(0u, 0u);
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
             mine.x = max(mine.x, ~order(bits));
@@ -14,7 +15,8 @@ fn scale_row(row: u32, thread: u32, inverse: f32, limit: f32) {
     }
     let lowest = number(~best_of(mine, thread).x);
     let shifted = best.y != NO_TOKEN && max(abs(highest), abs(lowest)) > limit;
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
             var logit = bitcast<f32>(bits);
@@ -29,7 +31,8 @@ fn scale_row(row: u32, thread: u32, inverse: f32, limit: f32) {
 // Temperature 0: only the largest stays, the lowest token of equal ones.
 fn keep_largest(row: u32, thread: u32) {
     let best = largest(row, thread);
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         if (token != best.y) {
             work[at(row, token)] = NOTHING;
         }

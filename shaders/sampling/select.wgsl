@@ -10,7 +10,8 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
         let shift = select(29u - 3u * round, 0u, round == 10u);
         let most = select(8u, 4u, round == 10u);
         var sums = Sums();
-        for (var token = thread; token < params.vocab; token += THREADS) {
+        for (var n = thread; n < live; n += THREADS) {
+            let token = token_at(row, n);
             let bits = work[at(row, token)];
             let key = key_of(bits, context);
             // Candidates are threshold + c 2^shift: this token counts for all up to its own.
@@ -36,7 +37,8 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
 
     // The sum above the threshold, and how many tokens are at it.
     var found = Sums();
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         let key = key_of(bits, context);
         if (bits != NOTHING && key > threshold) {
@@ -54,7 +56,8 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
         for (var round = 0u; round < 8u; round++) {
             let shift = 21u - 3u * round;
             var sums = Sums();
-            for (var token = thread; token < params.vocab; token += THREADS) {
+            for (var n = thread; n < live; n += THREADS) {
+                let token = token_at(row, n);
                 let bits = work[at(row, token)];
                 if (bits != NOTHING && key_of(bits, context) == threshold) {
                     let w = share_of(bits, context);
@@ -78,7 +81,8 @@ fn select_row(row: u32, thread: u32, target_sum: vec2<u32>, context: Context) {
         last = NO_TOKEN;
     }
 
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let key = key_of(work[at(row, token)], context);
         if (key < threshold || (key == threshold && token > last)) {
             work[at(row, token)] = NOTHING;

@@ -18,7 +18,8 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     }
     let highest = number(largest(row, thread).x);
     var mine = vec2<u32>(0u);
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
             mine.x = max(mine.x, clean(bitcast<u32>(highest - bitcast<f32>(bits))));
@@ -30,7 +31,8 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     let unit = bitcast<f32>(clamp(273u - exponent, 1u, 253u) << 23u);
 
     var sums = Sums();
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
             sums.each[0] = add64(sums.each[0], vec2<u32>(steps_below(highest, bits, unit), 0u));
@@ -42,7 +44,8 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     // Four bits after the point from here on.
     let mean = div64(shl64(sums.each[0], 4u), tokens).x;
     var squares = vec2<u32>(0u);
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
             let steps = steps_below(highest, bits, unit) << 4u;
@@ -54,7 +57,8 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     let variance = div64(add_one(squares, thread), tokens);
     let sigma = sqrt64(shl64(variance, 7u));
     let most = shr64(mul64(sigma, n_sigma), 16u);
-    for (var token = thread; token < params.vocab; token += THREADS) {
+    for (var n = thread; n < live; n += THREADS) {
+        let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING && less64(most, vec2<u32>(steps_below(highest, bits, unit) << 4u, 0u))) {
             work[at(row, token)] = NOTHING;

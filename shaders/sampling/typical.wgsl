@@ -29,7 +29,8 @@ fn typical(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_in
         let highest = number(largest(row, thread).x);
         let context = Context(highest, spread_of(row, thread, highest).mean);
         var mine = vec2<u32>(0u);
-        for (var token = thread; token < params.vocab; token += THREADS) {
+        for (var n = thread; n < live; n += THREADS) {
+            let token = token_at(row, n);
             let bits = work[at(row, token)];
             if (bits != NOTHING) {
                 mine = add64(mine, share_of(bits, context));

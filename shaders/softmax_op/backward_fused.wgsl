@@ -1,17 +1,31 @@
-// Gradients of short rows in one dispatch, shared out as in exp_fused.wgsl.
+// Gradients in one dispatch, shared out as in exp_fused.wgsl.
 
-@compute @workgroup_size(THREADS)
-fn rows_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let row = group_number(group) * (THREADS / LANES) + thread / LANES;
+fn do_row(row: u32, thread: u32) {
     let lane = thread % LANES;
-    let end = select(0u, params.len, row < params.rows);
+    let end = select(0u, params.len, FULL || row < params.rows);
     let by = inverse_tau(min(row, params.rows - 1u));
-    let c = centre(add_lanes(collect(row, lane, end), thread));
-    let sum = write(row, lane, end, c, by);
+    let c = centre(collect(row, 0u, end, thread));
+    var sum = 0.0;
+    if (ONE_TILE) {
+        sum = write_tile(row, 0u, end, lane, c, by);
+    } else {
+        sum = rewrite(row, 0u, end, lane, c, by);
+    }
     if (DTAU) {
-        let all = add_lanes(vec2<f32>(sum, 0.0), thread).x;
+        let all = add_lanes2(vec2<f32>(sum, 0.0), thread).x;
         if (lane == 0u && row < params.rows) {
             store_dtau(row, all, by);
         }
+    }
+}
+
+@compute @workgroup_size(THREADS)
+fn rows_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    if (FULL) {
+        do_row(group_number(group), thread);
+        return;
+    }
+    for (var lot = 0u; lot < params.lots; lot++) {
+        do_row((group_number(group) * params.lots + lot) * (THREADS / LANES) + thread / LANES, thread);
     }
 }

@@ -26,7 +26,8 @@ struct Params {
     lse: u32,
     entropy: u32,
     argmax: u32,
-    pad: u32,
+    // Rounds of a workgroup of short rows: it takes as many lots of rows.
+    lots: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -41,12 +42,14 @@ fn group_number(group: vec3<u32>) -> u32 {
     return group.x + group.y * params.groups_x;
 }
 
+// A row beyond the last is read as the last, and not written.
 fn row_start(rows: Rows, row: u32) -> u32 {
-    return rows.base + (row / params.inner) * rows.outer + (row % params.inner) * rows.inner;
+    let n = min(row, params.rows - 1u);
+    return rows.base + (n / params.inner) * rows.outer + (n % params.inner) * rows.inner;
 }
 
 // v * by, cut off where it would leave f32. by is above 0.
-fn times(v: f32, by: f32) -> f32 {
-    let most = select(-LOWEST / max(by, 1.0), -LOWEST, by <= 1.0);
+fn times(v: vec4<f32>, by: f32) -> vec4<f32> {
+    let most = vec4<f32>(select(-LOWEST / max(by, 1.0), -LOWEST, by <= 1.0));
     return clamp(v, -most, most) * by;
 }

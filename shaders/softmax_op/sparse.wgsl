@@ -22,8 +22,15 @@ fn sparse_lens(inverse_tau: f32) -> Lens {
     return Lens(factor, floor);
 }
 
-fn logit(bits: u32, half_m: f32, lens: Lens) -> f32 {
-    return select(log_weight(bitcast<f32>(bits), half_m, lens), -4.0, bits == MINUS_INFINITY_BITS);
+// y of a tile takes the place of its elements where they stay, and is made from them each time where they do not.
+fn logits(bits: vec4<u32>, half_m: f32, lens: Lens) -> vec4<f32> {
+    return select(log_weights(numbers(bits), half_m, lens), vec4<f32>(-4.0), is_out(bits));
+}
+
+fn make_logits(m: f32, lens: Lens) {
+    for (var v = 0u; v < VECS; v++) { // unroll
+        own[v] = bitcast<vec4<u32>>(logits(own[v], m * 0.5, lens));
+    }
 }
 
 // Sums over a part of a row at seven places; or of the support: its size and first two moments from lo.
@@ -40,20 +47,43 @@ fn raised(v: vec4<f32>) -> vec4<f32> {
     return positive;
 }
 
-fn sums_of(start: u32, first: u32, end: u32, row: Threshold, lens: Lens, last: bool) -> Sums {
+// Over a tile of y.
+fn sums_of_tile(row: Threshold, last: bool) -> Sums {
     var sums = Sums(vec4<f32>(0.0), vec4<f32>(0.0));
-    let half_m = row.m * 0.5;
     let eighth = row.width * 0.125;
     let low = vec4<f32>(1.0, 2.0, 3.0, 4.0) * eighth;
     let high = vec4<f32>(5.0, 6.0, 7.0, 8.0) * eighth;
-    for (var i = first; i < end; i += LANES) {
-        let v = logit(load_x(start + i * params.x.step), half_m, lens) - row.lo;
-        if (last) {
-            sums.a += select(vec4<f32>(0.0), vec4<f32>(1.0, v, v * v, 0.0), v > 0.0);
-        } else {
-            sums.a += raised(vec4<f32>(v) - low);
-            sums.b += raised(vec4<f32>(v) - high);
+    for (var v = 0u; v < VECS; v++) { // unroll
+        let over = numbers(own[v]) - row.lo;
+        for (var e = 0u; e < 4u; e++) { // unroll
+            let y = over[e];
+            if (last) {
+                sums.a += select(vec4<f32>(0.0), vec4<f32>(1.0, y, y * y, 0.0), y > 0.0);
+            } else {
+                sums.a += raised(vec4<f32>(y) - low);
+                sums.b += raised(vec4<f32>(y) - high);
+            }
         }
+    }
+    return sums;
+}
+
+// Over a part of a row, by all threads of the row; of ONE_TILE the y are there.
+fn sums_of(start: u32, first: u32, end: u32, row: Threshold, lens: Lens, last: bool, thread: u32) -> Sums {
+    var sums = Sums(vec4<f32>(0.0), vec4<f32>(0.0));
+    if (ONE_TILE) {
+        sums = sums_of_tile(row, last);
+    } else {
+        for (var tile = first; tile < end; tile += TILE) {
+            load_tile(start, tile, end, thread % LANES);
+            make_logits(row.m, lens);
+            let more = sums_of_tile(row, last);
+            sums = Sums(sums.a + more.a, sums.b + more.b);
+        }
+    }
+    sums.a = add_lanes4(sums.a, thread);
+    if (!last) {
+        sums.b = add_lanes4(sums.b, thread);
     }
     return sums;
 }
@@ -87,25 +117,45 @@ fn finish(row: Threshold, sums: Sums) -> Threshold {
     return Threshold(row.m, row.lo, row.width, rest);
 }
 
-fn result_sparse(bits: u32, row: Threshold, lens: Lens) -> u32 {
-    let v = logit(bits, row.m * 0.5, lens) - row.lo - row.rest;
-    return bitcast<u32>(raised(vec4<f32>(v)).x);
+// Writes a tile of y.
+fn write_tile(out_start: u32, tile: u32, end: u32, lane: u32, row: Threshold) {
+    for (var v = 0u; v < VECS; v++) { // unroll
+        let p = raised(numbers(own[v]) - row.lo - row.rest);
+        store_out4(out_start, tile, v, lane, end, bitcast<vec4<u32>>(p));
+    }
 }
 
-// The sums of the LANES threads that share a row; all of them get it. Every thread of the workgroup must come here.
-var<workgroup> pool: array<Sums, THREADS>;
+fn rewrite(row: u32, first: u32, end: u32, lane: u32, threshold: Threshold, lens: Lens) {
+    if (ONE_TILE) {
+        rewrite_tile(row, first, end, lane, threshold, lens);
+        return;
+    }
+    for (var tile = first; tile < end; tile += TILE) {
+        rewrite_tile(row, tile, end, lane, threshold, lens);
+    }
+}
 
-fn add_lanes(mine: Sums, thread: u32) -> Sums {
-    pool[thread] = mine;
-    for (var step = LANES / 2u; step > 0u; step /= 2u) {
-        workgroupBarrier();
-        if (thread % LANES < step) {
-            pool[thread].a += pool[thread + step].a;
-            pool[thread].b += pool[thread + step].b;
+fn rewrite_tile(row: u32, tile: u32, end: u32, lane: u32, threshold: Threshold, lens: Lens) {
+    load_tile(row_start(params.x, row), tile, end, lane);
+    make_logits(threshold.m, lens);
+    write_tile(row_start(params.out, row), tile, end, lane, threshold);
+}
+
+// A state that is only the largest, of which nothing else is needed here; l says whether there is one.
+fn found(best: vec2<u32>) -> State {
+    return State(number_of(best.x), select(1.0, 0.0, best.x == NO_TOP.x), 0.0, best.y);
+}
+
+fn state_of(start: u32, first: u32, end: u32, thread: u32) -> State {
+    var top = NO_TOP;
+    if (ONE_TILE) {
+        load_tile(start, first, end, thread % LANES);
+        top = top_of_tile(top, first, thread % LANES);
+    } else {
+        for (var tile = first; tile < end; tile += TILE) {
+            load_tile(start, tile, end, thread % LANES);
+            top = top_of_tile(top, tile, thread % LANES);
         }
     }
-    workgroupBarrier();
-    let all = pool[thread - thread % LANES];
-    workgroupBarrier();
-    return all;
+    return found(best_of_lanes(top, thread));
 }

@@ -7,7 +7,7 @@ fn store_stats(row: u32, state: State, inverse_tau: f32) {
     let empty = state.l == 0.0;
     let l = max(state.l, 1.0);
     if (LSE) {
-        let lse = clamp(times(state.m, inverse_tau), 0.99 * LOWEST, -0.99 * LOWEST) + log2(l) * LN_2;
+        let lse = clamp(times(vec4<f32>(state.m), inverse_tau).x, 0.99 * LOWEST, -0.99 * LOWEST) + log2(l) * LN_2;
         stats[params.lse + at] = select(bitcast<u32>(lse), MINUS_INFINITY_BITS, empty);
     }
     if (ENTROPY) {

@@ -10,8 +10,13 @@ fn norm_of(state: State) -> Norm {
     return Norm(state.m * 0.5, log2(max(state.l, 1.0)) * LN_2);
 }
 
-fn result(bits: u32, norm: Norm, lens: Lens, inverse_tau: f32) -> u32 {
-    let half = bitcast<f32>(bits) * 0.5 - norm.half_m;
-    let log_p = max(times(half, 2.0 * inverse_tau), 0.99 * LOWEST) - norm.by;
-    return select(bitcast<u32>(log_p), MINUS_INFINITY_BITS, bits == MINUS_INFINITY_BITS);
+fn result(bits: vec4<u32>, norm: Norm, lens: Lens, inverse_tau: f32) -> vec4<u32> {
+    let half = numbers(bits) * 0.5 - norm.half_m;
+    let log_p = max(times(half, 2.0 * inverse_tau), vec4<f32>(0.99 * LOWEST)) - norm.by;
+    return select(bitcast<vec4<u32>>(log_p), vec4<u32>(MINUS_INFINITY_BITS), is_out(bits));
+}
+
+// Of a tile that was kept as it is.
+fn kept_result(bits: vec4<u32>, norm: Norm, lens: Lens, inverse_tau: f32) -> vec4<u32> {
+    return result(bits, norm, lens, inverse_tau);
 }

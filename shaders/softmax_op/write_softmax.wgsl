@@ -10,7 +10,12 @@ fn norm_of(state: State) -> Norm {
     return Norm(state.m * 0.5, 1.0 / max(state.l, 1.0));
 }
 
-fn result(bits: u32, norm: Norm, lens: Lens, inverse_tau: f32) -> u32 {
-    let p = exp2(log_weight(bitcast<f32>(bits), norm.half_m, lens)) * norm.by;
-    return select(bitcast<u32>(p), 0u, bits == MINUS_INFINITY_BITS);
+fn result(bits: vec4<u32>, norm: Norm, lens: Lens, inverse_tau: f32) -> vec4<u32> {
+    let p = exp2(log_weights(numbers(bits), norm.half_m, lens)) * norm.by;
+    return select(bitcast<vec4<u32>>(p), vec4<u32>(0u), is_out(bits));
+}
+
+// Of a tile that was kept, with 2^d in the place of its elements.
+fn kept_result(bits: vec4<u32>, norm: Norm, lens: Lens, inverse_tau: f32) -> vec4<u32> {
+    return bitcast<vec4<u32>>(numbers(bits) * norm.by);
 }

@@ -4,6 +4,7 @@ use super::{Backward, Buffers, Plan, Problem};
 use crate::buffers::BufferRef;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::plan::tables::present;
 use crate::tensor::Tensor;
 
@@ -40,9 +41,13 @@ impl<'a> Inputs<'a> {
         problem.check()?;
         self.forward.check(&problem.forward)?;
         let (extent, rows) = (problem.forward.view(Tensor::Out)?.extent(), problem.forward.shape.rows());
-        for (field, slice, expected) in [("dout", self.dout, extent), ("lse", self.lse, rows)] {
+        // A strided tensor may lie in a longer slice, a packed one is exactly its elements.
+        let packed = !matches!(problem.forward.out_layout, Layout::Strided(_));
+        for (field, slice, expected, exact) in
+            [("dout", self.dout, extent, packed), ("lse", self.lse, rows, true)]
+        {
             let got = slice.len() as u64;
-            if got < expected {
+            if got < expected || (exact && got != expected) {
                 return Err(Error::Length { field, got, expected });
             }
         }
@@ -92,14 +97,13 @@ impl Backward {
         let problem = plan.problem();
         inputs.check(problem)?;
         let (forward, given) = (&problem.forward, &inputs.forward);
-        let engine = &self.engine;
         let prepared = self.prepare(plan).await?;
         let [q_type, k_type, v_type, _] = forward.dtypes;
-        let q = engine.upload("q", &q_type.encode(given.q)).await?;
-        let k = engine.upload("k", &k_type.encode(given.k)).await?;
-        let v = engine.upload("v", &v_type.encode(given.v)).await?;
-        let lse = engine.upload("lse", inputs.lse).await?;
-        let dout = engine.upload("dout", inputs.dout).await?;
+        let q = self.upload("q", &q_type.encode(given.q)).await?;
+        let k = self.upload("k", &k_type.encode(given.k)).await?;
+        let v = self.upload("v", &v_type.encode(given.v)).await?;
+        let lse = self.upload("lse", inputs.lse).await?;
+        let dout = self.upload("dout", inputs.dout).await?;
         let mut results = Vec::new();
         for (name, bytes) in ["dq", "dk", "dv", "dbias", "dsinks", "dtemperature"].into_iter().zip(
             plan.gradient_bytes().into_iter().chain([
@@ -108,7 +112,7 @@ impl Backward {
                 plan.dtemperature_bytes(),
             ]),
         ) {
-            results.push((engine.result(name, bytes).await?, bytes));
+            results.push((self.result(name, bytes).await?, bytes));
         }
         let at = |n: usize| BufferRef::from(&results[n].0);
         let mut buffers = Buffers::new(
@@ -116,22 +120,22 @@ impl Backward {
             [(&lse).into(), (&dout).into()],
             [at(0), at(1), at(2)],
         );
-        let dlse = engine.upload("dlse", inputs.dlse.unwrap_or_default()).await?;
+        let dlse = self.upload("dlse", inputs.dlse.unwrap_or_default()).await?;
         if problem.dlse {
             buffers = buffers.dlse(&dlse);
         }
         let bias_type = forward.bias.map_or(DType::F32, |bias| bias.0);
-        let bias = engine.upload("bias", &bias_type.encode(given.bias.unwrap_or_default())).await?;
+        let bias = self.upload("bias", &bias_type.encode(given.bias.unwrap_or_default())).await?;
         if given.bias.is_some() {
             buffers = buffers.bias(&bias);
         }
         let mut bytes = given.mask.unwrap_or_default().to_vec();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
-        let mask = engine.upload("mask", &bytes).await?;
+        let mask = self.upload("mask", &bytes).await?;
         if given.mask.is_some() {
             buffers = buffers.mask(&mask);
         }
-        let tables = engine.upload("tables", &plan.tables().pack(forward, &given.tables)?).await?;
+        let tables = self.upload("tables", &plan.tables().pack(forward, &given.tables)?).await?;
         if plan.tables().bytes() > 0 {
             buffers = buffers.tables(&tables);
         }
@@ -146,7 +150,7 @@ impl Backward {
         }
         let bound = prepared.bind(&buffers)?;
         let wanted: Vec<_> = results.iter().map(|(buffer, bytes)| (buffer, *bytes)).collect();
-        let words = engine.submit(queue, &bound.recorded, &wanted).await?;
+        let words = self.submit(queue, &bound, &wanted).await?;
         let mut lists = words.into_iter().map(|words| words.into_iter().map(f32::from_bits).collect());
         let mut next = || lists.next().unwrap_or_default();
         let [dq, dk, dv, dbias, dsinks, dtemperature] = core::array::from_fn(|_| next());

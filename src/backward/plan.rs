@@ -2,12 +2,14 @@
 
 use super::problem::Problem;
 use super::shader::{Params, Pass, Variant};
+use crate::buffers::BufferRef;
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::layout::View;
+use crate::needs::{Limit, Need};
 use crate::plan::{Tables, Tiles, base_params};
-use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use crate::shader::params;
 use crate::shape::Stats;
 use crate::sharpness::Temperature;
@@ -117,7 +119,6 @@ pub struct Plan {
 const THREADS: u32 = 64;
 /// Numbers kept of a row, as in `shaders/backward/kept.wgsl`.
 const KEPT: u64 = 3;
-const BINDING: &str = "max_storage_buffer_binding_size";
 const WHOLE: &str =
     "call once for each batch, or for some heads at a time: here a tensor has to fit one binding";
 
@@ -148,9 +149,9 @@ impl Plan {
             tables: Tables::new(forward),
             threads,
             key,
-            program: Program::new(caps),
+            program: Program::new("attention backward".to_owned(), caps),
         };
-        plan.check_limits(caps)?;
+        plan.program.require(plan.needs(), caps)?;
         plan.program.scratch_bytes = plan.kept_bytes();
         for work in plan.passes() {
             plan.add(&work, caps)?;
@@ -308,57 +309,39 @@ impl Plan {
         })
     }
 
-    fn check_limits(&self, caps: &Caps) -> Result<()> {
-        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
-            if needed <= available {
-                return Ok(());
-            }
-            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
-        };
+    fn needs(&self) -> Vec<Need> {
+        let need = |what, limit, needed, advice| Need { what, limit, needed, advice };
         let bindings = 6 + u64::from(self.key.bias.is_some()) + u64::from(self.key.mask.is_some());
-        limited(
-            "the bindings of this problem",
-            "max_storage_buffers_per_shader_stage",
-            bindings,
-            caps.max_storage_buffers_per_shader_stage.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        limited(
-            "a workgroup",
-            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-            1,
-            caps.threads().into(),
-            "ask for a device that can run compute shaders",
-        )?;
-        limited(
-            "a workgroup",
-            "max_compute_workgroup_storage_size",
-            u64::from(self.threads) * 4,
-            caps.max_compute_workgroup_storage_size.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        // Indices are 32-bit, so that counts as a limit too.
-        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+        let default_limits = "ask for a device with WebGPU's default limits";
+        let mut all = vec![
+            need("the bindings of this problem", Limit::StorageBuffers, bindings, default_limits),
+            need(
+                "a workgroup",
+                Limit::Threads,
+                self.threads.into(),
+                "ask for a device that can run compute shaders, or plan for this one",
+            ),
+            need("a workgroup", Limit::WorkgroupMemory, u64::from(self.threads) * 4, default_limits),
+            need("what is kept of all rows", Limit::Indexed, self.kept_bytes(), WHOLE),
+        ];
         for caller in Caller::ALL {
-            limited(caller.field(), BINDING, self.bytes(caller), binding, WHOLE)?;
+            all.push(need(caller.field(), Limit::Indexed, self.bytes(caller), WHOLE));
         }
         for (tensor, dtype) in Tensor::MAIN.into_iter().zip(self.problem.forward.dtypes).take(3) {
             let elements = self.bytes(Caller::ALL[tensor as usize]) / 4 * u64::from(32 / dtype.bits());
-            limited(tensor.name(), "elements of a binding", elements, u32::MAX.into(), WHOLE)?;
+            all.push(need(tensor.name(), Limit::Numbers, elements, WHOLE));
         }
-        limited("what is kept of all rows", BINDING, self.kept_bytes(), binding, WHOLE)?;
         for work in self.passes() {
-            limited(
+            all.push(need(
                 "a thread that goes through all keys or rows",
-                "max_loop_iterations",
+                Limit::LoopIterations,
                 work.rounds,
-                caps.loop_iterations(),
                 "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter",
-            )?;
+            ));
             let items = work.items.saturating_mul(work.share.max(self.threads.into()));
-            limited("the threads of a pass", "32-bit numbers", items, u32::MAX.into(), WHOLE)?;
+            all.push(need("the threads of a pass", Limit::Numbers, items, WHOLE));
         }
-        Ok(())
+        all
     }
 
     fn kept_bytes(&self) -> u64 {
@@ -410,16 +393,8 @@ impl Plan {
         self.program.shaders().into_iter().map(Shader::source).collect()
     }
 
-    pub(super) fn program(&self) -> &Program<Variant> {
-        &self.program
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.threads
-    }
-
     /// Whether the problem has a buffer, with elements or without.
-    pub(super) fn wants(&self, role: Caller) -> bool {
+    fn wants(&self, role: Caller) -> bool {
         let p = &self.problem;
         match role {
             Caller::Dlse => p.dlse,
@@ -434,7 +409,7 @@ impl Plan {
     }
 
     /// Bytes of a caller's buffer; 0 where the plan does not have it.
-    pub(super) fn bytes(&self, role: Caller) -> u64 {
+    fn bytes(&self, role: Caller) -> u64 {
         let p = &self.problem;
         let forward = &p.forward;
         // The problem was checked, so its views exist.
@@ -477,6 +452,35 @@ fn place(view: &View) -> params::View {
 
 fn step(view: &View) -> u32 {
     if view.sizes()[3] > 1 { view.strides().dim as u32 } else { 0 }
+}
+
+impl Planned for Plan {
+    type Problem = Problem;
+    type Shader = Variant;
+    type Buffers<'a> = super::Buffers<'a>;
+
+    fn of(problem: &Problem, caps: &Caps) -> Result<Self> {
+        Self::new(problem, caps)
+    }
+
+    fn program(&self) -> &Program<Variant> {
+        &self.program
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |role: Caller| Wanted {
+            field: role.field(),
+            bytes: self.wants(role).then(|| self.bytes(role)),
+            written: role.is_written(),
+            why: role.why(),
+            hint: role.hint(),
+        };
+        Caller::ALL.map(wanted).into()
+    }
+
+    fn given<'b, 'a: 'b>(buffers: &'b super::Buffers<'a>) -> &'b [Option<BufferRef<'a>>] {
+        &buffers.roles
+    }
 }
 
 impl fmt::Display for Plan {

@@ -15,10 +15,10 @@ use unroll::Constants;
 /// What the forward kernels are told, and what `shaders/backward/params.wgsl` adds.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
-pub(crate) struct Params {
-    pub forward: Forward,
-    pub dout: View,
-    pub grad: View,
+pub struct Params {
+    pub(crate) forward: Forward,
+    pub(crate) dout: View,
+    pub(crate) grad: View,
     pub dout_dim: u32,
     pub grad_dim: u32,
     pub bias: [u32; 4],
@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<Params>().is_multiple_of(16));
 
 /// The passes, in the order of their dispatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pass {
+pub enum Pass {
     Prepare,
     RowSums,
     Dq,
@@ -46,7 +46,7 @@ pub(crate) enum Pass {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
+pub struct Variant {
     pub pass: Pass,
     pub key: PipelineKey,
     /// How dq, dk or dv is stored, where the pass has one of them.
@@ -62,11 +62,25 @@ const RESULT: u32 = 12;
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "backward/{} of {}", self.entry_point(), self.key)
+        write!(f, "backward/{} of {}", self.name(), self.key)
     }
 }
 
 impl Variant {
+    fn name(&self) -> &'static str {
+        match self.pass {
+            Pass::Prepare => "prepare",
+            Pass::RowSums => "row_sums",
+            Pass::Dq => "dq",
+            Pass::Dk => "dk",
+            Pass::Dv => "dv",
+            Pass::Dbias => "dbias",
+            Pass::TemperatureRows => "temperature_rows",
+            Pass::TemperatureSums => "temperature_sums",
+            Pass::SinkSums => "sink_sums",
+        }
+    }
+
     /// Whether a pass makes scores, and so reads what belongs to them.
     fn makes_scores(&self) -> bool {
         matches!(self.pass, Pass::RowSums | Pass::Dq | Pass::Dk | Pass::Dv | Pass::Dbias)
@@ -110,6 +124,7 @@ impl Variant {
         let sum_of_threads = include_str!("../../shaders/backward/sum_of_threads.wgsl");
         let sink = include_str!("../../shaders/backward/sink.wgsl");
         let rows = include_str!("../../shaders/backward/rows_of_key.wgsl");
+        let of_key = include_str!("../../shaders/backward/of_key.wgsl");
         match self.pass {
             Pass::Prepare => vec![
                 if self.dlse {
@@ -134,8 +149,8 @@ impl Variant {
                 ]
             }
             Pass::Dq => vec![weight, score, include_str!("../../shaders/backward/dq.wgsl")],
-            Pass::Dk => vec![weight, score, rows, include_str!("../../shaders/backward/dk.wgsl")],
-            Pass::Dv => vec![weight, rows, include_str!("../../shaders/backward/dv.wgsl")],
+            Pass::Dk => vec![weight, score, rows, include_str!("../../shaders/backward/dk.wgsl"), of_key],
+            Pass::Dv => vec![weight, rows, include_str!("../../shaders/backward/dv.wgsl"), of_key],
             Pass::Dbias => vec![weight, score, include_str!("../../shaders/backward/dbias.wgsl")],
             Pass::TemperatureRows => vec![
                 include_str!("../../shaders/backward/temperature_rows.wgsl"),
@@ -159,12 +174,13 @@ impl Shader for Variant {
         let key = &self.key;
         let threads = key.tiles.threads;
         let (qk_dim4, v_dim4) = (key.head_dim_qk.div_ceil(4), key.head_dim_v.div_ceil(4));
+        let dim4 = if self.pass == Pass::Dv { v_dim4 } else { qk_dim4 };
         let numbers = Constants::from([
             ("THREADS", threads),
             ("QK_DIM4", qk_dim4),
             ("V_DIM4", v_dim4),
-            ("QK_COLUMNS", qk_dim4.div_ceil(threads)),
-            ("V_COLUMNS", v_dim4.div_ceil(threads)),
+            ("DIM4", dim4),
+            ("COLUMNS", dim4.div_ceil(threads)),
         ]);
         let params = include_str!("../../shaders/params.wgsl").replace(
             "    // Passes of the gradient are told more: shaders/backward/params.wgsl goes here.\n",
@@ -189,15 +205,8 @@ impl Shader for Variant {
 
     fn entry_point(&self) -> &'static str {
         match self.pass {
-            Pass::Prepare => "prepare",
-            Pass::RowSums => "row_sums",
-            Pass::Dq => "dq",
-            Pass::Dk => "dk",
-            Pass::Dv => "dv",
-            Pass::Dbias => "dbias",
-            Pass::TemperatureRows => "temperature_rows",
-            Pass::TemperatureSums => "temperature_sums",
-            Pass::SinkSums => "sink_sums",
+            Pass::Dk | Pass::Dv => "of_key",
+            _ => self.name(),
         }
     }
 
@@ -254,6 +263,7 @@ mod tests {
     use super::*;
     use crate::backward::{Plan, Problem};
     use crate::caps::Caps;
+    use crate::shader::layout;
     use crate::shape::Shape;
     use core::mem::offset_of;
 
@@ -262,13 +272,8 @@ mod tests {
     fn params_are_the_same_on_both_sides() {
         let problem = Problem::new(crate::Problem::new(Shape::self_attention(1, 1, 1, 4)));
         let plan = Plan::new(&problem, &Caps::webgpu_default()).unwrap();
-        let module = naga::front::wgsl::parse_str(&plan.program().shaders()[0].source()).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, span } = &found.inner else {
-            panic!("Params is not a struct");
-        };
-        let offset =
-            |name: &str| members.iter().find(|m| m.name.as_deref() == Some(name)).unwrap().offset as usize;
+        let (fields, bytes) = layout::of_text(&plan.shader_sources()[0]);
+        let offset = |name: &str| fields.iter().find(|f| f.0 == name).unwrap().1;
         for (name, here) in [
             ("length_floor", offset_of!(Params, forward) + offset_of!(Forward, length_floor)),
             ("dout", offset_of!(Params, dout)),
@@ -284,6 +289,6 @@ mod tests {
         ] {
             assert_eq!(offset(name), here, "{name}");
         }
-        assert_eq!(span.next_multiple_of(16) as usize, size_of::<Params>());
+        assert_eq!(bytes, size_of::<Params>());
     }
 }

@@ -1,7 +1,8 @@
 //! A kernel of the user's own, to be measured beside the family. docs/benchmarking.md has the contract.
 
 use super::work::{Inner, Ready, Work};
-use crate::error::{Error, Result};
+use crate::context::bound;
+use crate::error::{Error, Result, within};
 use crate::memory::create_buffer;
 use crate::problem::Problem;
 use crate::tensor::Tensor;
@@ -133,12 +134,6 @@ fn refuse(message: String) -> Error {
     Error::UserCode { which: WHICH, line: 1, column: 1, message }
 }
 
-fn bound(binding: u32, buffer: &wgpu::Buffer, size: u64) -> wgpu::BindGroupEntry<'_> {
-    let size = NonZeroU64::new(size);
-    let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size });
-    wgpu::BindGroupEntry { binding, resource }
-}
-
 /// A kernel of the user's with its buffers.
 #[derive(Debug)]
 pub(super) struct Bound {
@@ -235,11 +230,11 @@ impl Work {
             label,
             layout: &layout,
             entries: &[
-                bound(0, &params, size_of::<Params>() as u64),
-                bound(1, &tensors.q, 0),
-                bound(2, &tensors.k, 0),
-                bound(3, &tensors.v, 0),
-                bound(4, &tensors.out, 0),
+                bound(0, &params, 0, size_of::<Params>() as u64),
+                bound(1, &tensors.q, 0, 0),
+                bound(2, &tensors.k, 0, 0),
+                bound(3, &tensors.v, 0, 0),
+                bound(4, &tensors.out, 0, 0),
             ],
         });
         let (internal, validation) = (internal.pop(), validation.pop());
@@ -278,10 +273,7 @@ impl Work {
                 caps.max_storage_buffer_binding_size,
             ),
         ] {
-            if needed > available {
-                let advice = "take less";
-                return Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice });
-            }
+            within(what, limit, needed, available, "take less")?;
         }
         Ok(())
     }
@@ -338,33 +330,16 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::layout;
 
     #[test]
     fn the_header_is_one_line_and_its_params_are_the_host_s() {
         let text = header(64, 32, true);
         assert_eq!(text.lines().count(), 1);
-        let module = naga::front::wgsl::parse_str(&text).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, .. } = &found.inner else { panic!("not a struct") };
-        let offsets: Vec<_> =
-            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
-        macro_rules! at {
-            ($($name:ident),*) => { vec![$((stringify!($name), std::mem::offset_of!(Params, $name))),*] };
-        }
-        let host = at!(
-            batch,
-            q_heads,
-            kv_heads,
-            seq_q,
-            seq_k,
-            first_batch,
-            first_head,
-            first_row,
-            end_row,
-            offset,
-            scale
+        assert_eq!(
+            layout::of_text(&text),
+            layout::of_type!(Params: batch q_heads kv_heads seq_q seq_k first_batch first_head first_row end_row offset scale)
         );
-        assert_eq!(offsets, host);
     }
 
     #[test]

@@ -184,6 +184,19 @@ impl Stopwatch {
         self.measure_parts(ready.parts(), &|part, pass| ready.record(part, pass), effort).await
     }
 
+    /// [`Stopwatch::measure`] of whatever is recorded into a compute pass, such as
+    /// [`softmax::Bound::encode_in_pass`](crate::softmax::Bound).
+    ///
+    /// # Errors
+    /// As [`Stopwatch::measure`].
+    pub async fn measure_recorded(
+        &self,
+        record: &dyn Fn(&mut wgpu::ComputePass<'_>),
+        effort: &Effort,
+    ) -> Result<Times> {
+        self.measure_parts(1, &|_, pass| record(pass), effort).await
+    }
+
     pub(super) async fn measure_parts(
         &self,
         parts: usize,

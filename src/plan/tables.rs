@@ -164,13 +164,21 @@ impl Tables {
         self.range(table).map_or(0, |r| (r.start / 4) as u32)
     }
 
-    /// The contents of the buffer from host values.
+    /// The contents of the buffer from host values, for the problem of the plan that these tables are of.
     ///
     /// # Errors
+    /// [`Error::Incompatible`] for a problem whose tables lie otherwise;
     /// [`Error::Missing`] or [`Error::Unused`] where what is given is not what the problem uses,
     /// [`Error::Length`] for a wrong length, [`Error::Value`] for a value outside its rule.
     pub fn pack(&self, problem: &Problem, data: &TableData<'_>) -> Result<Vec<u32>> {
         check(problem, data)?;
+        if Tables::new(problem) != *self {
+            return Err(Error::Incompatible {
+                option: "the problem",
+                other: "these tables",
+                why: "they are laid out for a problem of other sizes or options: take those of its own plan",
+            });
+        }
         let mut words = Vec::with_capacity(self.len as usize);
         for &(table, _, _) in &self.sections {
             let floats = |values: Option<&[f32]>| -> Vec<u32> {
@@ -383,7 +391,7 @@ pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
     }
 }
 
-/// What generated code needs to know of the normaliser.
+/// What generated code needs to know of the normalizer.
 pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
     match normalizer {
         Normalizer::Softmax => NormalizerSource::Softmax,

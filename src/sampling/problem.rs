@@ -1,6 +1,7 @@
 //! What is to be drawn: rows, vocabulary, chain, and what goes in beside the logits.
 
 use super::chain::Chain;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// How a token is taken from what the chain has left.
@@ -34,6 +35,8 @@ pub struct Problem {
     pub vocab: u32,
     /// Elements from one row's logits to the next; 0 where all rows draw from the same ones.
     pub stride: u64,
+    /// How the logits are stored.
+    pub dtype: DType,
     /// What is done to the logits. Its numbers go for all rows that are not given a chain of their own.
     pub chain: Chain,
     /// How the token is taken.
@@ -56,6 +59,7 @@ impl Problem {
             rows,
             vocab,
             stride: vocab.into(),
+            dtype: DType::F32,
             chain,
             finish: Finish::Gumbel,
             log_probs: false,
@@ -67,6 +71,12 @@ impl Problem {
     /// With so many elements from one row's logits to the next; 0 for many draws from the same logits.
     pub fn stride(mut self, stride: u64) -> Self {
         self.stride = stride;
+        self
+    }
+
+    /// With logits stored otherwise than as f32, as models leave them.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
         self
     }
 
@@ -92,6 +102,14 @@ impl Problem {
     pub fn with_bias(mut self, entries: u32) -> Self {
         self.bias = entries;
         self
+    }
+
+    /// A logit as the device finds it.
+    pub(super) fn stored(&self, logit: f32) -> f32 {
+        let stored = self.dtype.round(logit);
+        // The smallest normal f16.
+        let subnormal = self.dtype == DType::F16 && stored.abs() < 6.103_515_6e-5;
+        if subnormal { 0.0 } else { stored }
     }
 
     /// Words of a row's mask of allowed tokens, 32 tokens each, the lowest bit first.

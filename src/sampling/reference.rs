@@ -16,9 +16,8 @@ pub fn distribution(problem: &Problem, inputs: &Inputs<'_>) -> Result<Vec<Vec<f6
         let start = r * problem.stride as usize;
         let mut row: Vec<f64> = inputs.logits[start..start + problem.vocab as usize]
             .iter()
-            .map(
-                |&l| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(l).clamp(f64::NEG_INFINITY, 1e36) },
-            )
+            .map(|&l| problem.stored(l))
+            .map(|l| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(l).clamp(f64::NEG_INFINITY, 1e36) })
             .collect();
         let chain = inputs.chains.map_or(&problem.chain, |chains| &chains[r]);
         for step in chain.steps() {

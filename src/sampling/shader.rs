@@ -3,6 +3,7 @@
 use super::chain::Step;
 use super::plan::Caller;
 use crate::context::Slot;
+use crate::dtype::DType;
 use crate::program::{Role, Shader};
 use crate::shader::unroll::{self, Constants};
 use bytemuck::{Pod, Zeroable};
@@ -12,7 +13,7 @@ use core::fmt::Write;
 /// Field by field as in `shaders/sampling/params.wgsl`; see there for what each means.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
-pub(crate) struct Params {
+pub struct Params {
     pub vocab: u32,
     pub rows: u32,
     pub first_row: u32,
@@ -25,11 +26,15 @@ pub(crate) struct Params {
     pub bias: u32,
     pub total_rows: u32,
     pub bits: u32,
+    pub groups: u32,
+    pub list: u32,
+    pub maxima: u32,
+    pub counts: u32,
 }
 
 /// What a dispatch does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pass {
+pub enum Pass {
     Begin,
     Penalties,
     LogitBias,
@@ -41,6 +46,8 @@ pub(crate) enum Pass {
     MinP,
     Typical,
     TopNSigma,
+    Maxima,
+    Narrow,
     Finish { gumbel: bool, log_probs: bool },
 }
 
@@ -62,9 +69,13 @@ impl From<&Step> for Pass {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
+pub struct Variant {
     pub pass: Pass,
     pub threads: u32,
+    /// Only listed tokens are left.
+    pub listed: bool,
+    /// How the logits are stored; f32 for all passes but the one that reads them.
+    pub dtype: DType,
 }
 
 impl fmt::Display for Variant {
@@ -73,6 +84,10 @@ impl fmt::Display for Variant {
         if let Pass::Finish { gumbel, log_probs } = self.pass {
             f.write_str(if gumbel { " gumbel" } else { " greedy" })?;
             f.write_str(if log_probs { " log_probs" } else { "" })?;
+        }
+        f.write_str(if self.listed { " listed" } else { "" })?;
+        if self.dtype != DType::F32 {
+            write!(f, " {}", self.dtype.name())?;
         }
         write!(f, " {}", self.threads)
     }
@@ -91,6 +106,8 @@ impl Variant {
     fn modules(&self) -> Vec<&'static str> {
         match self.pass {
             Pass::Begin => vec![include_str!("../../shaders/sampling/begin.wgsl")],
+            Pass::Maxima => vec![include_str!("../../shaders/sampling/maxima.wgsl")],
+            Pass::Narrow => vec![FIXED, REDUCE, include_str!("../../shaders/sampling/narrow.wgsl")],
             Pass::Penalties => vec![include_str!("../../shaders/sampling/penalties.wgsl")],
             Pass::LogitBias => vec![include_str!("../../shaders/sampling/bias.wgsl")],
             Pass::Allowed => vec![include_str!("../../shaders/sampling/allowed.wgsl")],
@@ -124,6 +141,29 @@ impl Variant {
     }
 }
 
+/// The binding of how many tokens are listed, for who counts them.
+pub(super) const COUNTS: u32 = 8;
+
+const HALF: &str = "let half = (logits[at >> 1u] >> (16u * (at & 1u))) & 0xffffu;";
+
+/// The binding of the logits, and its accessor, which gives the bits of an f32.
+fn logits(dtype: DType) -> String {
+    let load = match dtype {
+        DType::F32 => "return logits[at];".to_owned(),
+        DType::Bf16 => format!("{HALF}\n    return half << 16u;"),
+        // In whole numbers, so that all devices agree: what is subnormal as f16 is 0.
+        DType::F16 => format!(
+            "{HALF}
+    let magnitude = half & 0x7fffu;
+    let finite = select((magnitude << 13u) + 0x38000000u, 0u, magnitude < 0x0400u);
+    return ((half & 0x8000u) << 16u) | select(finite, 0x7f800000u | (magnitude << 13u), magnitude >= 0x7c00u);"
+        ),
+    };
+    format!(
+        "@group(0) @binding(1) var<storage, read> logits: array<u32>;\n\nfn load_logit(at: u32) -> u32 {{\n    {load}\n}}\n"
+    )
+}
+
 impl Shader for Variant {
     type Params = Params;
 
@@ -133,7 +173,13 @@ impl Shader for Variant {
         if let Pass::Finish { gumbel, log_probs } = self.pass {
             let _ = writeln!(text, "const GUMBEL = {gumbel};\nconst LOG_PROBS = {log_probs};");
         }
-        let first = [include_str!("../../shaders/sampling/params.wgsl"), WORK];
+        let tokens = if self.listed {
+            include_str!("../../shaders/sampling/listed_tokens.wgsl")
+        } else {
+            include_str!("../../shaders/sampling/all_tokens.wgsl")
+        };
+        let logits = if self.pass == Pass::Begin { logits(self.dtype) } else { String::new() };
+        let first = [include_str!("../../shaders/sampling/params.wgsl"), WORK, tokens, logits.as_str()];
         for module in first.into_iter().chain(self.modules()) {
             text.push('\n');
             text.push_str(module);
@@ -154,6 +200,8 @@ impl Shader for Variant {
             Pass::MinP => "min_p",
             Pass::Typical => "typical",
             Pass::TopNSigma => "top_n_sigma",
+            Pass::Maxima => "maxima",
+            Pass::Narrow => "narrow",
             Pass::Finish { .. } => "finish",
         }
     }
@@ -161,7 +209,7 @@ impl Shader for Variant {
     fn slots(&self) -> Vec<(Slot, Role)> {
         let begin = self.pass == Pass::Begin;
         let finish = matches!(self.pass, Pass::Finish { .. });
-        let plain = begin || matches!(self.pass, Pass::LogitBias | Pass::Allowed);
+        let plain = begin || matches!(self.pass, Pass::LogitBias | Pass::Allowed | Pass::Maxima);
         let caller = |role: Caller| Role::Caller(role as usize);
         [
             (1, caller(Caller::Logits), begin),
@@ -171,10 +219,11 @@ impl Shader for Variant {
             (5, caller(Caller::Bias), self.pass == Pass::LogitBias),
             (6, caller(Caller::Allowed), self.pass == Pass::Allowed),
             (7, caller(Caller::Out), finish),
+            (COUNTS, Role::Scratch, self.pass == Pass::Narrow),
         ]
         .into_iter()
         .filter(|slot| slot.2)
-        .map(|(number, role, _)| (Slot { number, written: matches!(number, 3 | 7) }, role))
+        .map(|(number, role, _)| (Slot { number, written: matches!(number, 3 | 7 | COUNTS) }, role))
         .collect()
     }
 }
@@ -182,25 +231,15 @@ impl Shader for Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::layout;
 
     /// The layout that is written twice, in Rust and in WGSL, is one.
     #[test]
     fn params_are_the_same_on_both_sides() {
-        let source = Variant { pass: Pass::Begin, threads: 64 }.source();
-        let module = naga::front::wgsl::parse_str(&source).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, span } = &found.inner else {
-            panic!("Params is not a struct");
-        };
-        let shader: Vec<(&str, usize)> =
-            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
-        macro_rules! fields {
-            ($($name:ident)*) => { [$((stringify!($name), std::mem::offset_of!(Params, $name))),*] };
-        }
-        let rust = fields!(
-            vocab rows first_row groups_x logits stride settings step history bias total_rows bits
+        let source = Variant { pass: Pass::Begin, threads: 64, listed: false, dtype: DType::F32 }.source();
+        assert_eq!(
+            layout::of_text(&source),
+            layout::of_type!(Params: vocab rows first_row groups_x logits stride settings step history bias total_rows bits groups list maxima counts)
         );
-        assert_eq!(shader, rust);
-        assert_eq!(*span as usize, size_of::<Params>());
     }
 }

@@ -40,8 +40,10 @@ pub fn left(problem: &Problem, inputs: &Inputs<'_>) -> Result<Vec<Vec<Option<f32
     super::Plan::new(problem, &crate::Caps::webgpu_default())?.settings(inputs.seeds, inputs.chains)?;
     let rows = (0..problem.rows as usize).map(|r| {
         let start = r * problem.stride as usize;
-        let mut row: Row =
-            inputs.logits[start..start + problem.vocab as usize].iter().map(|&l| clean(l)).collect();
+        let mut row: Row = inputs.logits[start..start + problem.vocab as usize]
+            .iter()
+            .map(|&l| clean(problem.stored(l)))
+            .collect();
         let chain = inputs.chains.map_or(&problem.chain, |chains| &chains[r]);
         for step in chain.steps() {
             apply(step, &mut row, problem, inputs, r);

@@ -72,6 +72,15 @@ fn unpack(dtype: DType, word: &str) -> String {
     }
 }
 
+/// The bits of the f32 that a 16-bit number is, given its bits in the lower half of a word: without arithmetic on -inf, which a compiler
+/// may take for something that does not come.
+pub(crate) fn widened(dtype: DType, half: &str) -> String {
+    match dtype {
+        DType::Bf16 => format!("{half} << 16u"),
+        _ => format!("select(bitcast<u32>(unpack2x16float({half}).x), 0xff800000u, {half} == 0xfc00u)"),
+    }
+}
+
 fn load(name: &str, access: Access, dtype: DType, dim: u32) -> (&'static str, String) {
     match (access, dtype) {
         (Access::Vec4, DType::F32) => (
@@ -245,10 +254,7 @@ fn load_bias(at: u32) -> u32 {
         }
         Some(DType::F32) => "return bias[at];".to_owned(),
         Some(dtype) => {
-            let value = match dtype {
-                DType::Bf16 => "half << 16u",
-                _ => "select(bitcast<u32>(unpack2x16float(half).x), 0xff800000u, half == 0xfc00u)",
-            };
+            let value = widened(dtype, "half");
             format!(
                 "let half = (bias[at >> 1u] >> (16u * (at & 1u))) & 0xffffu;
     return {value};"

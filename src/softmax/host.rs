@@ -1,7 +1,7 @@
 //! The one-shot calls: host slices in, host vectors out.
 
 use super::plan::{Plan, Stat};
-use super::problem::{Problem, RowTemperature};
+use super::problem::{Problem, RowLayout, RowTemperature};
 use super::{Buffers, Softmax};
 use crate::error::{Error, Result};
 use crate::plan::tables::present;
@@ -33,15 +33,19 @@ impl<'a> Inputs<'a> {
     /// What [`Problem::check`] finds, [`Error::Length`], [`Error::Missing`], [`Error::Unused`] or [`Error::Value`].
     pub fn check(&self, problem: &Problem) -> Result<()> {
         problem.check()?;
-        enough("x", self.x, problem.extent(&problem.x_layout))?;
+        check_length("x", self.x, problem, &problem.x_layout)?;
         check_temperature(self.temperature, problem)
     }
 }
 
-/// A strided tensor may lie in a longer slice.
-fn enough(field: &'static str, slice: &[f32], expected: u64) -> Result<()> {
-    let got = slice.len() as u64;
-    if got < expected { Err(Error::Length { field, got, expected }) } else { Ok(()) }
+/// A strided tensor may lie in a longer slice, one without gaps is exactly its elements.
+fn check_length(field: &'static str, slice: &[f32], problem: &Problem, layout: &RowLayout) -> Result<()> {
+    let (got, expected) = (slice.len() as u64, problem.extent(layout));
+    let packed = expected == problem.row_count() * u64::from(problem.len);
+    if got < expected || (packed && got != expected) {
+        return Err(Error::Length { field, got, expected });
+    }
+    Ok(())
 }
 
 fn check_temperature(temperature: Option<&[f32]>, problem: &Problem) -> Result<()> {
@@ -76,7 +80,8 @@ pub struct Outputs {
 pub struct Gradients {
     /// Of x, in `Problem::x_layout`; places that it leaves out are 0.
     pub dx: Vec<f32>,
-    /// Of each row's temperature, where asked for. That of one temperature for all rows is their sum.
+    /// (rows), where asked for: of each row's temperature. Where one temperature is that of all rows, the sum of these numbers is its
+    /// gradient.
     pub d_temperature: Option<Vec<f32>>,
 }
 
@@ -102,27 +107,26 @@ impl Softmax {
     pub async fn run_plan(&self, queue: &wgpu::Queue, plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
         let problem = plan.problem();
         inputs.check(problem)?;
-        let engine = &self.engine;
         let prepared = self.prepare(plan).await?;
-        let x = engine.upload("x", inputs.x).await?;
+        let x = self.upload("x", &problem.x_type.encode(inputs.x)).await?;
         let apart;
         let (mut buffers, out) = if problem.in_place {
             (Buffers::in_place(&x), &x)
         } else {
-            apart = engine.result("out", plan.out_bytes()).await?;
+            apart = self.result("out", plan.out_bytes()).await?;
             (Buffers::new(&x, &apart), &apart)
         };
-        let temperature = engine.upload("temperature", inputs.temperature.unwrap_or_default()).await?;
+        let temperature = self.upload("temperature", inputs.temperature.unwrap_or_default()).await?;
         if inputs.temperature.is_some() {
             buffers = buffers.temperature(&temperature);
         }
-        let stats = engine.result("stats", plan.stats_bytes()).await?;
+        let stats = self.result("stats", plan.stats_bytes()).await?;
         if plan.stats_bytes() > 0 {
             buffers = buffers.stats(&stats);
         }
         let bound = prepared.bind(&buffers)?;
         let results = [(out, plan.out_bytes()), (&stats, plan.stats_bytes())];
-        let words = engine.submit(queue, &bound.recorded, &results).await?;
+        let words = self.submit(queue, &bound, &results).await?;
         let stat = |stat| {
             let range = plan.stats_range(stat)?;
             words[1].get(range.start as usize / 4..range.end as usize / 4)
@@ -164,27 +168,25 @@ impl Softmax {
         with_temperature: bool,
     ) -> Result<Gradients> {
         let plan = self.plan_backward(problem, with_temperature)?;
-        let extent = problem.extent(&problem.out_layout);
-        enough("out", out, extent)?;
-        enough("d_out", d_out, extent)?;
+        check_length("out", out, problem, &problem.out_layout)?;
+        check_length("d_out", d_out, problem, &problem.out_layout)?;
         check_temperature(temperature, problem)?;
-        let engine = &self.engine;
         let prepared = self.prepare(&plan).await?;
-        let out = engine.upload("out", out).await?;
-        let d_out = engine.upload("d_out", d_out).await?;
-        let dx = engine.result("dx", plan.out_bytes()).await?;
+        let out = self.upload("out", out).await?;
+        let d_out = self.upload("d_out", d_out).await?;
+        let dx = self.result("dx", plan.out_bytes()).await?;
         let mut buffers = Buffers::backward(&out, &d_out, &dx);
-        let taus = engine.upload("temperature", temperature.unwrap_or_default()).await?;
+        let taus = self.upload("temperature", temperature.unwrap_or_default()).await?;
         if temperature.is_some() {
             buffers = buffers.temperature(&taus);
         }
-        let stats = engine.result("d_temperature", plan.stats_bytes()).await?;
+        let stats = self.result("d_temperature", plan.stats_bytes()).await?;
         if plan.stats_bytes() > 0 {
             buffers = buffers.stats(&stats);
         }
         let bound = prepared.bind(&buffers)?;
         let results = [(&dx, plan.out_bytes()), (&stats, plan.stats_bytes())];
-        let words = engine.submit(queue, &bound.recorded, &results).await?;
+        let words = self.submit(queue, &bound, &results).await?;
         Ok(Gradients { dx: floats(&words[0]), d_temperature: with_temperature.then(|| floats(&words[1])) })
     }
 

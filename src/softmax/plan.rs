@@ -2,9 +2,13 @@
 
 use super::problem::{Problem, RowLayout, RowTemperature};
 use super::shader::{Params, Pass, Rows, Variant};
-use crate::caps::{AdapterClass, Caps};
+use super::share::Share;
+use crate::buffers::BufferRef;
+use crate::caps::Caps;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::program::{Dispatch, Part, Program, Role, Shader, fold};
+use crate::needs::{Limit, Need};
+use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use core::fmt;
 use core::ops::Range;
 
@@ -62,16 +66,11 @@ pub enum Stat {
 pub struct Plan {
     problem: Problem,
     backward: Option<bool>,
-    threads: u32,
-    lanes: u32,
-    chunks: u32,
+    share: Share,
     slices: usize,
-    reason: String,
     program: Program<Variant>,
 }
 
-/// Elements that one thread has of a row: what more there is goes to other threads, or other workgroups.
-const PER_THREAD: u32 = 64;
 /// Rounds of the search for a sparse threshold, as in `sparse.wgsl`.
 const ROUNDS: u32 = 8;
 /// Words of a partial result, as in `partials.wgsl`.
@@ -84,7 +83,7 @@ impl Plan {
     /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and cutting it up does not help: a
     /// single row has to fit one binding.
     pub fn new(problem: &Problem, caps: &Caps) -> Result<Plan> {
-        Self::of(problem, None, caps)
+        Self::make(problem, None, caps)
     }
 
     /// Plans the gradient of a problem: dx and, if asked for, that of each row's temperature. Reads the result of the forward call and
@@ -97,6 +96,7 @@ impl Plan {
         let gradient = Problem {
             x_layout: problem.out_layout,
             out_layout: problem.x_layout,
+            x_type: DType::F32,
             in_place: false,
             lse: false,
             entropy: false,
@@ -104,50 +104,29 @@ impl Plan {
             ..problem.clone()
         };
         problem.check()?;
-        Self::of(&gradient, Some(temperature), caps)
+        Self::make(&gradient, Some(temperature), caps)
     }
 
-    fn of(problem: &Problem, backward: Option<bool>, caps: &Caps) -> Result<Plan> {
+    fn make(problem: &Problem, backward: Option<bool>, caps: &Caps) -> Result<Plan> {
         problem.check()?;
-        let most = 1 << caps.threads().max(1).ilog2();
-        let wanted = if caps.class == AdapterClass::Cpu { 64 } else { 256 };
-        let threads = most.min(wanted);
-        let (lanes, chunk) = match problem.len.div_ceil(threads * PER_THREAD) {
-            1 => (problem.len.div_ceil(8).next_power_of_two().min(threads), problem.len),
-            _ => (threads, threads * PER_THREAD),
-        };
-        let chunks = problem.len.div_ceil(chunk);
-        let reason = if chunks > 1 {
-            format!(
-                "a row has more than {} elements, so {chunks} workgroups share it and their partial results are merged",
-                threads * PER_THREAD
-            )
-        } else {
-            format!("a row fits a workgroup: {lanes} threads for each, {} rows at a time", threads / lanes)
-        };
-        let mut plan = Plan {
-            problem: problem.clone(),
-            backward,
-            threads,
-            lanes,
-            chunks,
-            slices: 0,
-            reason,
-            program: Program::new(caps),
-        };
-        plan.check_limits(caps)?;
-        plan.cut(caps, chunk)?;
+        let share = Share::new(problem, backward.is_some(), caps);
+        let direction = if backward.is_some() { " backward" } else { "" };
+        let label = format!("{}{direction} {}", problem.kind.name(), problem.len);
+        let mut plan =
+            Plan { problem: problem.clone(), backward, share, slices: 0, program: Program::new(label, caps) };
+        plan.program.require(plan.needs(), caps)?;
+        plan.program.subgroup = share.subgroup.then_some(share.threads);
+        plan.cut(caps)?;
         Ok(plan)
     }
 
     /// The passes of one slice, with the number of workgroups for so many rows.
     fn passes(&self) -> Vec<Pass> {
-        if self.chunks == 1 {
+        if self.share.chunks == 1 {
             return vec![Pass::Rows];
         }
         let mut all = vec![Pass::Chunk, Pass::Merge];
         if self.backward.is_none() && self.problem.kind.is_sparse() {
-            all.push(Pass::Start);
             for _ in 0..ROUNDS {
                 all.extend([Pass::RoundChunk, Pass::RoundMerge]);
             }
@@ -162,76 +141,75 @@ impl Plan {
 
     fn workgroups(&self, pass: Pass, rows: u64) -> u64 {
         match pass {
-            Pass::Rows => rows.div_ceil((self.threads / self.lanes).into()),
+            Pass::Rows => rows.div_ceil(self.share.rows_of_workgroup()),
             Pass::Merge | Pass::RoundMerge | Pass::LastMerge | Pass::DTau => rows,
-            Pass::Start => rows.div_ceil(self.threads.into()),
-            Pass::Chunk | Pass::RoundChunk | Pass::LastChunk | Pass::Write => rows * u64::from(self.chunks),
+            Pass::Chunk | Pass::RoundChunk | Pass::LastChunk | Pass::Write => {
+                rows * u64::from(self.share.chunks)
+            }
         }
     }
 
-    /// What does not depend on how the problem is cut into slices.
-    fn check_limits(&self, caps: &Caps) -> Result<()> {
-        let limited = |what: &str, limit, needed: u64, available: u64, advice| {
-            if needed <= available {
-                return Ok(());
-            }
-            Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
-        };
-        // x, out, temperature, stats, partials and dy.
-        limited(
-            "the bindings of this problem",
-            "max_storage_buffers_per_shader_stage",
-            6,
-            caps.max_storage_buffers_per_shader_stage.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        limited(
-            "a workgroup",
-            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-            1,
-            caps.threads().into(),
-            "ask for a device that can run compute shaders",
-        )?;
-        limited(
-            "a workgroup",
-            "max_compute_workgroup_storage_size",
-            // States and sums of all threads.
-            u64::from(self.threads) * 48,
-            caps.max_compute_workgroup_storage_size.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        let bytes = self.bytes(Caller::Stats).max(self.bytes(Caller::Temperature));
-        limited(
-            "statistics or temperatures of all rows",
-            "max_storage_buffer_binding_size",
-            bytes,
-            binding,
-            "call once for a part of the rows",
-        )?;
-        limited(
-            "a thread that goes through its part of a row",
-            "max_loop_iterations",
-            self.iterations(),
-            caps.loop_iterations(),
-            "cut the row into several calls and merge them, or take a newer driver",
-        )
+    /// Threads of the largest workgroup.
+    fn threads(&self) -> u32 {
+        self.share.threads.max(self.share.merge_threads)
     }
 
-    /// The most rounds that one thread makes in all loops of a shader: sweeps over its elements, partial results and steps of a
+    /// What does not depend on how the problem is cut into slices.
+    fn needs(&self) -> Vec<Need> {
+        let default_limits = "ask for a device with WebGPU's default limits";
+        vec![
+            Need {
+                // x, out, temperature, stats, partials and dy.
+                what: "the bindings of this problem",
+                limit: Limit::StorageBuffers,
+                needed: 6,
+                advice: default_limits,
+            },
+            Need {
+                what: "a workgroup",
+                limit: Limit::Threads,
+                needed: self.threads().into(),
+                advice: "ask for a device that can run compute shaders, or plan for this one",
+            },
+            Need {
+                // What all threads add up, and what is left after the first step.
+                what: "a workgroup",
+                limit: Limit::WorkgroupMemory,
+                needed: u64::from(self.threads()) * 48,
+                advice: default_limits,
+            },
+            Need {
+                what: "statistics or temperatures of all rows",
+                limit: Limit::Indexed,
+                needed: self.stats_bytes().max(self.problem.row_count() * 4),
+                advice: "call once for a part of the rows",
+            },
+            Need {
+                what: "a thread that goes through its part of a row",
+                limit: Limit::LoopIterations,
+                needed: self.iterations(),
+                advice: "cut the row into several calls and merge them, or take a newer driver",
+            },
+        ]
+    }
+
+    /// The most rounds that one thread makes in all loops of a shader: sweeps over its tiles, partial results and steps of a
     /// merge, each with one round more in which it ends.
     fn iterations(&self) -> u64 {
-        let sweep = u64::from(PER_THREAD) + 1;
-        let merge = u64::from(self.threads.ilog2()) + 1;
-        let partials = u64::from(self.chunks.div_ceil(self.threads)) + 1;
+        let tiles = self.share.chunk.div_ceil(self.share.tile());
+        let sweep = u64::from(if tiles > 1 { tiles + 1 } else { 0 });
+        // Both steps of a sum over lanes.
+        let merge = 2 * 17;
+        let partials = 2 * (u64::from(self.share.chunks.div_ceil(self.share.merge_threads)) + 1);
         let sweeps = if self.problem.kind.is_sparse() { u64::from(ROUNDS) + 3 } else { 3 };
-        sweeps * (sweep + merge + 5) + partials + u64::from(ROUNDS) + 1
+        let row = sweeps * (sweep + 2 * merge + 5) + partials + u64::from(ROUNDS) + 1;
+        u64::from(self.share.lots) * (row + 1) + 1
     }
 
     /// Halves the box of rows until one fits, and makes the dispatches of all boxes.
-    fn cut(&mut self, caps: &Caps, chunk: u32) -> Result<()> {
+    fn cut(&mut self, caps: &Caps) -> Result<()> {
         let all = self.problem.rows;
-        if self.is_empty() {
+        if self.problem.row_count() == 0 {
             return Ok(());
         }
         let mut size = all;
@@ -255,7 +233,7 @@ impl Plan {
         for o in (0..all[0]).step_by(size[0] as usize) {
             for n in (0..all[1]).step_by(size[1] as usize) {
                 let rows = [size[0].min(all[0] - o), size[1].min(all[1] - n)];
-                self.slice([o, n], rows, chunk, caps);
+                self.slice([o, n], rows, caps);
                 self.slices += 1;
             }
         }
@@ -263,24 +241,22 @@ impl Plan {
     }
 
     /// Elements that a binding may start before the first one, because it starts at an aligned place.
-    fn aligned(caps: &Caps) -> u64 {
-        u64::from(caps.min_storage_buffer_offset_alignment.max(16)) / 4
+    fn aligned(dtype: DType, caps: &Caps) -> u64 {
+        u64::from(caps.min_storage_buffer_offset_alignment.max(16)) * 8 / u64::from(dtype.bits())
     }
 
-    fn layouts(&self) -> Vec<(Caller, &RowLayout)> {
+    /// The tensors' layouts and types; that of dy is as that of x.
+    fn layouts(&self) -> Vec<(&RowLayout, DType)> {
         let problem = &self.problem;
-        let mut all = vec![(Caller::Out, &problem.out_layout)];
+        let mut all = vec![(&problem.out_layout, DType::F32)];
         if !problem.in_place {
-            all.push((Caller::X, &problem.x_layout));
-        }
-        if self.backward.is_some() {
-            all.push((Caller::DOut, &problem.x_layout));
+            all.push((&problem.x_layout, problem.x_type));
         }
         all
     }
 
     fn scratch(&self, rows: u64) -> u64 {
-        if self.chunks == 1 { 0 } else { rows * (u64::from(self.chunks) + 1) * WORDS * 4 }
+        if self.share.chunks == 1 { 0 } else { rows * (u64::from(self.share.chunks) + 1) * WORDS * 4 }
     }
 
     /// The limit that a box of rows does not keep: name, need, available.
@@ -288,10 +264,11 @@ impl Plan {
         const BINDING: &str = "max_storage_buffer_binding_size";
         let count = u64::from(rows[0]) * u64::from(rows[1]);
         let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        for (_, layout) in self.layouts() {
-            let reach = self.problem.reach(layout, rows).saturating_add(Self::aligned(caps));
-            if reach.saturating_mul(4) > binding {
-                return Some((BINDING, reach.saturating_mul(4), binding));
+        for (layout, dtype) in self.layouts() {
+            let reach = self.problem.reach(layout, rows).saturating_add(Self::aligned(dtype, caps));
+            let needed = dtype.bytes(reach);
+            if needed > binding || reach > u32::MAX.into() {
+                return Some((BINDING, needed, binding));
             }
         }
         if self.scratch(count) > binding {
@@ -301,7 +278,7 @@ impl Plan {
         for pass in self.passes() {
             let groups = self.workgroups(pass, count);
             // Twice: a folded dispatch has some workgroups in vain, and threads are numbered in 32 bits.
-            if fold(groups, caps).is_none() || 2 * groups * u64::from(self.threads) > u64::from(u32::MAX) {
+            if fold(groups, caps).is_none() || 2 * groups * u64::from(self.threads()) > u64::from(u32::MAX) {
                 return Some(("max_compute_workgroups_per_dimension", groups, most * most));
             }
         }
@@ -311,10 +288,10 @@ impl Plan {
         (count > 1 && operations > most).then_some(("operations of a dispatch", operations, most))
     }
 
-    fn slice(&mut self, first: [u32; 2], rows: [u32; 2], chunk: u32, caps: &Caps) {
-        let alignment = Self::aligned(caps);
+    fn slice(&mut self, first: [u32; 2], rows: [u32; 2], caps: &Caps) {
         let problem = &self.problem;
-        let place = |layout: &RowLayout| {
+        let place = |layout: &RowLayout, dtype: DType| {
+            let alignment = Self::aligned(dtype, caps);
             let start =
                 layout.offset + u64::from(first[0]) * layout.outer + u64::from(first[1]) * layout.inner;
             let base = start % alignment;
@@ -327,10 +304,10 @@ impl Plan {
                 inner: step(rows[1], layout.inner),
                 step: step(problem.len, layout.step),
             };
-            (view, Part { start: (start - base) * 4, bytes: reach * 4 })
+            (view, Part { start: dtype.bytes(start - base), bytes: dtype.bytes(reach) })
         };
-        let (x, x_part) = place(&problem.x_layout);
-        let (out, out_part) = place(&problem.out_layout);
+        let (x, x_part) = place(&problem.x_layout, problem.x_type);
+        let (out, out_part) = place(&problem.out_layout, DType::F32);
         let count = u64::from(rows[0]) * u64::from(rows[1]);
         let total = problem.row_count();
         let section = |on: bool, before: [bool; 2]| {
@@ -346,8 +323,8 @@ impl Plan {
             rows: count as u32,
             first_row: first[0] * problem.rows[1] + first[1],
             groups_x: 0,
-            chunks: self.chunks,
-            chunk,
+            chunks: self.share.chunks,
+            chunk: self.share.chunk,
             inverse_tau: match problem.temperature {
                 RowTemperature::Value(tau) => (1.0 / f64::from(tau)) as f32,
                 RowTemperature::PerRow => 0.0,
@@ -355,10 +332,17 @@ impl Plan {
             lse: 0,
             entropy: section(problem.entropy, [problem.lse, false]),
             argmax: section(problem.argmax, [problem.lse, problem.entropy]),
-            pad: 0,
+            lots: self.share.lots,
         };
         let scratch = self.scratch(count);
         for pass in self.passes() {
+            // too_much() has seen that it folds.
+            let Some(workgroups) = fold(self.workgroups(pass, count), caps) else { continue };
+            let (threads, lanes) = if pass.merges() {
+                (self.share.merge_threads, self.share.merge_threads)
+            } else {
+                (self.share.threads, self.share.lanes)
+            };
             let shader = Variant {
                 pass,
                 kind: problem.kind,
@@ -366,11 +350,16 @@ impl Plan {
                 per_row: problem.temperature == RowTemperature::PerRow,
                 in_place: problem.in_place,
                 stats: [problem.lse, problem.entropy, problem.argmax],
-                threads: self.threads,
-                lanes: self.lanes,
+                dtype: problem.x_type,
+                threads,
+                lanes,
+                vecs: self.share.vecs,
+                one_tile: self.share.one_tile(),
+                // A dispatch that is folded has some workgroups in vain.
+                full: self.share.full && workgroups[1] == 1,
+                vec4: self.share.vec4,
+                subgroup: self.share.subgroup && threads == self.share.threads,
             };
-            // too_much() has seen that it folds.
-            let Some(workgroups) = fold(self.workgroups(pass, count), caps) else { continue };
             let whole = |bytes| Part { start: 0, bytes };
             let parts = shader
                 .slots()
@@ -380,7 +369,7 @@ impl Plan {
                     Role::Caller(n) if n == Caller::X as usize || n == Caller::DOut as usize => x_part,
                     Role::Caller(n) if n == Caller::Out as usize => out_part,
                     Role::Caller(n) if n == Caller::Temperature as usize => whole(total * 4),
-                    Role::Caller(_) => whole(self.bytes(Caller::Stats)),
+                    Role::Caller(_) => whole(self.stats_bytes()),
                 })
                 .collect();
             let params = Params { groups_x: workgroups[0], ..params };
@@ -395,13 +384,13 @@ impl Plan {
     }
 
     /// Why rows are shared out as they are.
-    pub fn reason(&self) -> &str {
-        &self.reason
+    pub fn reason(&self) -> String {
+        self.share.reason()
     }
 
     /// Workgroups that share one row; more than 1 for long rows.
     pub fn workgroups_per_row(&self) -> u32 {
-        self.chunks
+        self.share.chunks
     }
 
     /// Parts that the rows are cut into, so that no dispatch takes too long or binds too much. 0 for an empty problem.
@@ -421,7 +410,7 @@ impl Plan {
 
     /// Bytes that the buffer of x (backward: of the result) must have after its offset.
     pub fn x_bytes(&self) -> u64 {
-        self.problem.extent(&self.problem.x_layout) * 4
+        self.problem.x_type.bytes(self.problem.extent(&self.problem.x_layout))
     }
 
     /// Bytes that the buffer of the result (backward: of dx) must have after its offset.
@@ -431,8 +420,13 @@ impl Plan {
 
     /// Bytes of the stats buffer; 0 where nothing is asked for.
     pub fn stats_bytes(&self) -> u64 {
+        self.numbers_of_stats() * self.problem.row_count() * 4
+    }
+
+    /// Statistics of each row.
+    fn numbers_of_stats(&self) -> u64 {
         let on = [self.problem.lse, self.problem.entropy, self.problem.argmax, self.backward == Some(true)];
-        on.iter().filter(|&&on| on).count() as u64 * self.problem.row_count() * 4
+        on.iter().filter(|&&on| on).count() as u64
     }
 
     /// Where a statistic is in the stats buffer, in bytes: one number for each row. `None` where it was not asked for.
@@ -454,42 +448,21 @@ impl Plan {
         self.program.shaders().into_iter().map(Shader::source).collect()
     }
 
-    pub(super) fn program(&self) -> &Program<Variant> {
-        &self.program
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.threads
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.problem.row_count() == 0
-    }
-
-    pub(super) fn label(&self) -> String {
-        let direction = if self.backward.is_some() { " backward" } else { "" };
-        format!("{}{direction} {}", self.problem.kind.name(), self.problem.len)
-    }
-
-    /// Bytes of a caller's buffer; 0 where the plan does not have it.
-    pub(super) fn bytes(&self, role: Caller) -> u64 {
-        let on = match role {
-            Caller::X => !self.problem.in_place,
-            Caller::DOut => self.backward.is_some(),
-            Caller::Temperature => self.problem.temperature == RowTemperature::PerRow,
-            Caller::Out | Caller::Stats => true,
+    /// Bytes of a caller's buffer; `None` where the plan does not have it.
+    fn bytes(&self, role: Caller) -> Option<u64> {
+        let p = &self.problem;
+        let (on, bytes) = match role {
+            Caller::X => (!p.in_place, self.x_bytes()),
+            Caller::Out => (true, self.out_bytes()),
+            Caller::Temperature => (p.temperature == RowTemperature::PerRow, p.row_count() * 4),
+            Caller::Stats => (self.numbers_of_stats() > 0, self.stats_bytes()),
+            Caller::DOut => (self.backward.is_some(), self.x_bytes()),
         };
-        match role {
-            _ if !on => 0,
-            Caller::X | Caller::DOut => self.x_bytes(),
-            Caller::Out => self.out_bytes(),
-            Caller::Temperature => self.problem.row_count() * 4,
-            Caller::Stats => self.stats_bytes(),
-        }
+        on.then_some(bytes)
     }
 
     /// A buffer's name in errors, and whether it is written.
-    pub(super) fn field(&self, role: Caller) -> (&'static str, bool) {
+    fn field(&self, role: Caller) -> (&'static str, bool) {
         match (role, self.backward.is_some()) {
             (Caller::X, false) => ("x", false),
             (Caller::X, true) => ("out", false),
@@ -502,18 +475,44 @@ impl Plan {
     }
 }
 
+impl Planned for Plan {
+    type Problem = Problem;
+    type Shader = Variant;
+    type Buffers<'a> = super::Buffers<'a>;
+
+    fn of(problem: &Problem, caps: &Caps) -> Result<Self> {
+        Self::new(problem, caps)
+    }
+
+    fn program(&self) -> &Program<Variant> {
+        &self.program
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |role: Caller| {
+            let (field, written) = self.field(role);
+            Wanted { field, bytes: self.bytes(role), written, why: role.why(), hint: role.hint() }
+        };
+        Caller::ALL.map(wanted).into()
+    }
+
+    fn given<'b, 'a: 'b>(buffers: &'b super::Buffers<'a>) -> &'b [Option<BufferRef<'a>>] {
+        &buffers.roles
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups =
             self.program.dispatches.iter().map(|d| u64::from(d.workgroups[0]) * u64::from(d.workgroups[1]));
-        writeln!(f, "kernel      {}", self.label())?;
-        writeln!(f, "because     {}", self.reason)?;
+        writeln!(f, "kernel      {}", self.program.label)?;
+        writeln!(f, "because     {}", self.reason())?;
         writeln!(
             f,
             "dispatches  {} with {} workgroups of {} threads",
             self.dispatches(),
             groups.sum::<u64>(),
-            self.threads
+            self.share.threads
         )?;
         write!(f, "memory      {} bytes of scratch", self.scratch_bytes())
     }

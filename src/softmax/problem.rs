@@ -1,5 +1,6 @@
 //! What is to be computed: kind, rows, temperature, memory order, statistics.
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// Which function of a row.
@@ -61,8 +62,7 @@ pub struct RowLayout {
 
 /// A softmax as plain data.
 ///
-/// Rows are numbered (outer, inner), so that a softmax along any axis of a tensor is one problem ([`Problem::along_axis`]). The
-/// elements are f32.
+/// Rows are numbered (outer, inner), so that a softmax along any axis of a tensor is one problem ([`Problem::along_axis`]).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Problem {
@@ -76,6 +76,8 @@ pub struct Problem {
     pub temperature: RowTemperature,
     /// Where x is.
     pub x_layout: RowLayout,
+    /// How x is stored; the result is f32, and so are gradients.
+    pub x_type: DType,
     /// Where the result goes.
     pub out_layout: RowLayout,
     /// The result takes the place of x.
@@ -104,6 +106,7 @@ impl Problem {
             len,
             temperature: RowTemperature::Value(1.0),
             x_layout: packed,
+            x_type: DType::F32,
             out_layout: packed,
             in_place: false,
             lse: false,
@@ -143,6 +146,12 @@ impl Problem {
     /// With a temperature.
     pub fn temperature(mut self, temperature: RowTemperature) -> Self {
         self.temperature = temperature;
+        self
+    }
+
+    /// With x stored otherwise than as f32, such as the f16 logits of a model.
+    pub fn x_type(mut self, dtype: DType) -> Self {
+        self.x_type = dtype;
         self
     }
 
@@ -236,6 +245,9 @@ impl Problem {
         }
         if self.in_place && self.x_layout != self.out_layout {
             return Err(Error::value("out_layout", format!("{:?}", self.out_layout), "that of x, in place"));
+        }
+        if self.in_place && self.x_type != DType::F32 {
+            return Err(Error::value("x_type", self.x_type.name(), "f32 in place, as the result is"));
         }
         self.check_apart()
     }

@@ -11,8 +11,9 @@
 //!     + eps (6 T + 11 |d_i|)   changes of the maximum on the way: T at most, with distances that sum to |d_i|
 //! ```
 //!
-//! bounds the relative error of the i-th term of the sum. A thread has at most 64 elements, threads and workgroups merge in
-//! trees, so that a sum has `depth = 100 + n / 2^16` additions one after the other at most and adds `eps g(depth)`, with `g` as in
+//! bounds the relative error of the i-th term of the sum. A thread adds up at most 32 fours of a tile, or 8 of each of 64 tiles; what
+//! threads have is put together in two steps of at most 16, and what workgroups have by 64 threads, which have at least 512 elements
+//! from each. So a sum has `depth = 150 + n / 2^15` additions one after the other at most and adds `eps g(depth)`, with `g` as in
 //! [`reference`](crate::reference). Results follow to first order.
 //!
 //! Sparse kinds: y is off by at most 8 eps at the support, a threshold moves no further than the largest error of a y plus that of its
@@ -44,12 +45,13 @@ pub struct Truth {
 impl Truth {
     /// Compares all outputs that are there. A wrong argmax is infinitely wrong.
     pub fn compare(&self, got: &Outputs) -> Comparison {
-        let mut all = [(&got.lse, &self.lse), (&got.entropy, &self.entropy)]
+        let mut all = [("lse", &got.lse, &self.lse), ("entropy", &got.entropy, &self.entropy)]
             .into_iter()
-            .filter_map(|(got, truth)| Some(compare(got.as_deref()?, truth)))
-            .fold(compare(&got.out, &self.out), Comparison::merge);
-        if got.argmax.as_ref().is_some_and(|argmax| *argmax != self.argmax) {
-            all.worst = f64::INFINITY;
+            .filter_map(|(field, got, truth)| Some(compare(got.as_deref()?, truth).of(field)))
+            .fold(compare(&got.out, &self.out).of("out"), Comparison::merge);
+        if let Some(argmax) = got.argmax.as_ref().filter(|argmax| **argmax != self.argmax) {
+            let at = argmax.iter().zip(&self.argmax).position(|(got, want)| got != want).unwrap_or(0);
+            (all.worst, all.at, all.field) = (f64::INFINITY, at, "argmax");
         }
         all
     }
@@ -62,7 +64,7 @@ fn growth(n: f64) -> f64 {
 /// Rounding of a sum over n elements of a row, as the module's head says.
 fn sum_error(n: usize) -> f64 {
     let n = n as f64;
-    EPS * growth(n.min(100.0 + n / 65536.0))
+    EPS * growth(n.min(150.0 + n / 32768.0))
 }
 
 /// Computes a problem in float64.
@@ -81,7 +83,7 @@ pub fn truth(problem: &Problem, inputs: &Inputs<'_>) -> Result<Truth> {
     }
     for r in 0..problem.row_count() {
         let row: Vec<f64> = (0..u64::from(problem.len))
-            .map(|i| f64::from(inputs.x[problem.index(&problem.x_layout, r, i)]))
+            .map(|i| f64::from(problem.x_type.round(inputs.x[problem.index(&problem.x_layout, r, i)])))
             .collect();
         let tau = tau(problem, inputs.temperature, r);
         let mut argmax = u32::MAX;
@@ -129,7 +131,7 @@ fn exponential(kind: Kind, row: &[f64], max: f64, tau: f64, truth: &mut Truth) -
     let log2_e = core::f64::consts::LOG2_E;
     let seen = row.iter().filter(|x| **x > f64::NEG_INFINITY).count();
     let sums = sum_error(seen) + EPS;
-    let changes = growth((seen as f64).min(30.0 + seen as f64 / 65536.0));
+    let changes = growth((seen as f64).min(100.0 + seen as f64 / 32768.0));
     let d = |x: f64| (max - x) / tau * log2_e;
     // Of exp2(d) alone, and of a term of the sum.
     let exp_error = |d: f64| 2.0 * EPS * (3.0 + 2.0 * d) + 7.0 * EPS * d;
@@ -327,9 +329,9 @@ fn gradient_row(kind: Kind, row: &[[f64; 2]], tau: f64) -> (Vec<Bounded>, Bounde
 impl Gradients {
     /// Compares with [`gradient_truth`].
     pub fn compare(&self, [dx, d_temperature]: &[Vec<Bounded>; 2]) -> Comparison {
-        let all = compare(&self.dx, dx);
+        let all = compare(&self.dx, dx).of("dx");
         match &self.d_temperature {
-            Some(got) => all.merge(compare(got, d_temperature)),
+            Some(got) => all.merge(compare(got, d_temperature).of("d_temperature")),
             None => all,
         }
     }

@@ -1,8 +1,10 @@
 //! The text of a variant, and the twin of its params.
 
+use super::access;
 use super::plan::Caller;
 use super::problem::Kind;
 use crate::context::Slot;
+use crate::dtype::DType;
 use crate::program::{Role, Shader};
 use crate::shader::unroll::{self, Constants};
 use bytemuck::{Pod, Zeroable};
@@ -12,7 +14,7 @@ use core::fmt::Write;
 /// Twin of `Rows` in `shaders/softmax_op/params.wgsl`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
-pub(crate) struct Rows {
+pub struct Rows {
     pub base: u32,
     pub outer: u32,
     pub inner: u32,
@@ -22,7 +24,7 @@ pub(crate) struct Rows {
 /// Field by field as in `shaders/softmax_op/params.wgsl`; see there for what each means.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
-pub(crate) struct Params {
+pub struct Params {
     pub x: Rows,
     pub out: Rows,
     pub dy: Rows,
@@ -37,12 +39,12 @@ pub(crate) struct Params {
     pub lse: u32,
     pub entropy: u32,
     pub argmax: u32,
-    pub pad: u32,
+    pub lots: u32,
 }
 
 /// The entry points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pass {
+pub enum Pass {
     /// Short rows, all in one.
     Rows,
     /// States of chunks, forward; sums of chunks, backward.
@@ -51,7 +53,6 @@ pub(crate) enum Pass {
     Merge,
     /// The result, by chunks.
     Write,
-    Start,
     RoundChunk,
     RoundMerge,
     LastChunk,
@@ -59,8 +60,15 @@ pub(crate) enum Pass {
     DTau,
 }
 
+impl Pass {
+    /// Whether it puts the chunks of a row together.
+    pub(super) fn merges(self) -> bool {
+        matches!(self, Pass::Merge | Pass::RoundMerge | Pass::LastMerge | Pass::DTau)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Variant {
+pub struct Variant {
     pub pass: Pass,
     pub kind: Kind,
     /// Backward, and whether the temperature's gradient is asked for.
@@ -69,14 +77,44 @@ pub(crate) struct Variant {
     pub in_place: bool,
     /// lse, entropy, argmax.
     pub stats: [bool; 3],
+    /// How x is stored.
+    pub dtype: DType,
     pub threads: u32,
+    /// Threads of a row.
     pub lanes: u32,
+    /// Fours of elements that a thread holds.
+    pub vecs: u32,
+    /// A row, or its chunk, is one tile.
+    pub one_tile: bool,
+    /// Every tile is full, and every workgroup has a row, or a chunk of one.
+    pub full: bool,
+    /// Elements are loaded and stored in fours.
+    pub vec4: bool,
+    /// A workgroup is one subgroup, and a row's threads are all of it.
+    pub subgroup: bool,
 }
+
+const X: u32 = 1;
+const OUT: u32 = 2;
+const DY: u32 = 6;
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.backward.is_some() { " backward" } else { "" };
-        write!(f, "{}{direction} {} {}x{}", self.kind.name(), self.entry_point(), self.threads, self.lanes)
+        let access = if self.vec4 { "vec4" } else { "scalar" };
+        write!(
+            f,
+            "{}{direction} {} {}x{}x{} {} {access}",
+            self.kind.name(),
+            self.entry_point(),
+            self.threads,
+            self.lanes,
+            self.vecs,
+            self.dtype.name(),
+        )?;
+        f.write_str(if self.one_tile { " one tile" } else { "" })?;
+        f.write_str(if self.full { " full" } else { "" })?;
+        f.write_str(if self.subgroup { " subgroup" } else { "" })
     }
 }
 
@@ -98,65 +136,73 @@ impl Variant {
     }
 
     fn reads_temperature(&self) -> bool {
-        let adds = matches!(self.pass, Pass::Start | Pass::RoundMerge | Pass::LastMerge)
+        let adds = matches!(self.pass, Pass::RoundMerge | Pass::LastMerge)
             || (self.backward.is_some() && matches!(self.pass, Pass::Chunk | Pass::Merge));
         self.per_row && !adds
     }
 
-    fn modules(&self) -> Vec<&'static str> {
-        let temperature = if self.reads_temperature() {
-            include_str!("../../shaders/softmax_op/temperature_per_row.wgsl")
-        } else {
-            include_str!("../../shaders/softmax_op/temperature_number.wgsl")
-        };
-        let mut all = vec![include_str!("../../shaders/softmax_op/params.wgsl"), temperature];
-        if self.pass != Pass::Rows {
-            all.push(include_str!("../../shaders/softmax_op/partials.wgsl"));
+    /// The tensors, as text. A pass binds what it uses of them.
+    fn accessors(&self) -> String {
+        let in_place = self.in_place && self.backward.is_none();
+        let mut text = access::written(OUT, self.vec4, in_place);
+        if !in_place {
+            text += &access::read("x", X, self.vec4, self.dtype);
         }
         if self.backward.is_some() {
-            all.push(include_str!("../../shaders/softmax_op/backward.wgsl"));
-            all.push(if self.writes_stats() {
-                include_str!("../../shaders/softmax_op/dtau.wgsl")
+            text += &access::read("dy", DY, self.vec4, DType::F32);
+        }
+        text
+    }
+
+    fn modules(&self) -> Vec<&'static str> {
+        let split = self.pass != Pass::Rows;
+        let mut all = vec![
+            include_str!("../../shaders/softmax_op/params.wgsl"),
+            if self.vec4 {
+                include_str!("../../shaders/softmax_op/places_vec4.wgsl")
             } else {
-                include_str!("../../shaders/softmax_op/no_dtau.wgsl")
-            });
-            all.push(if self.pass == Pass::Rows {
-                include_str!("../../shaders/softmax_op/backward_fused.wgsl")
+                include_str!("../../shaders/softmax_op/places_scalar.wgsl")
+            },
+            include_str!("../../shaders/softmax_op/tile.wgsl"),
+            if self.reads_temperature() {
+                include_str!("../../shaders/softmax_op/temperature_per_row.wgsl")
             } else {
-                include_str!("../../shaders/softmax_op/backward_split.wgsl")
-            });
-            return all;
+                include_str!("../../shaders/softmax_op/temperature_number.wgsl")
+            },
+            match (self.lanes, self.subgroup) {
+                (1, _) => include_str!("../../shaders/softmax_op/lanes_one.wgsl"),
+                (_, true) => include_str!("../../shaders/softmax_op/lanes_subgroup.wgsl"),
+                (_, false) => include_str!("../../shaders/softmax_op/lanes_workgroup.wgsl"),
+            },
+        ];
+        match (self.backward.is_some(), self.writes_stats()) {
+            (false, true) => all.push(include_str!("../../shaders/softmax_op/stats.wgsl")),
+            (false, false) => all.push(include_str!("../../shaders/softmax_op/no_stats.wgsl")),
+            (true, true) => all.push(include_str!("../../shaders/softmax_op/dtau.wgsl")),
+            (true, false) => all.push(include_str!("../../shaders/softmax_op/no_dtau.wgsl")),
         }
-        all.push(include_str!("../../shaders/softmax_op/out.wgsl"));
-        all.push(if self.in_place {
-            include_str!("../../shaders/softmax_op/x_in_place.wgsl")
-        } else {
-            include_str!("../../shaders/softmax_op/x_apart.wgsl")
+        if split {
+            all.push(include_str!("../../shaders/softmax_op/partials.wgsl"));
+        }
+        all.push(include_str!("../../shaders/softmax_op/top.wgsl"));
+        all.extend(match (self.backward.is_some(), self.kind.is_sparse()) {
+            (true, _) => vec![include_str!("../../shaders/softmax_op/backward.wgsl")],
+            (false, true) => vec![include_str!("../../shaders/softmax_op/sparse.wgsl")],
+            (false, false) => vec![
+                include_str!("../../shaders/softmax_op/exp.wgsl"),
+                match self.kind {
+                    Kind::LogSoftmax => include_str!("../../shaders/softmax_op/write_log_softmax.wgsl"),
+                    _ => include_str!("../../shaders/softmax_op/write_softmax.wgsl"),
+                },
+            ],
         });
-        all.push(include_str!("../../shaders/softmax_op/state.wgsl"));
-        all.push(if self.writes_stats() {
-            include_str!("../../shaders/softmax_op/stats.wgsl")
-        } else {
-            include_str!("../../shaders/softmax_op/no_stats.wgsl")
-        });
-        if self.pass != Pass::Rows {
-            all.push(include_str!("../../shaders/softmax_op/state_partials.wgsl"));
-        }
-        let sparse = self.kind.is_sparse();
-        if sparse {
-            all.push(include_str!("../../shaders/softmax_op/sparse.wgsl"));
-        } else {
-            all.push(match self.kind {
-                Kind::LogSoftmax => include_str!("../../shaders/softmax_op/write_log_softmax.wgsl"),
-                _ => include_str!("../../shaders/softmax_op/write_softmax.wgsl"),
-            });
-        }
-        all.push(match (self.pass, sparse) {
-            (Pass::Rows, false) => include_str!("../../shaders/softmax_op/exp_fused.wgsl"),
-            (Pass::Rows, true) => include_str!("../../shaders/softmax_op/sparse_fused.wgsl"),
-            (Pass::Chunk | Pass::Merge, _) => include_str!("../../shaders/softmax_op/state_split.wgsl"),
-            (_, false) => include_str!("../../shaders/softmax_op/exp_write.wgsl"),
-            (_, true) => include_str!("../../shaders/softmax_op/sparse_split.wgsl"),
+        all.push(match (self.backward.is_some(), self.kind.is_sparse(), split) {
+            (true, _, false) => include_str!("../../shaders/softmax_op/backward_fused.wgsl"),
+            (true, _, true) => include_str!("../../shaders/softmax_op/backward_split.wgsl"),
+            (false, true, false) => include_str!("../../shaders/softmax_op/sparse_fused.wgsl"),
+            (false, true, true) => include_str!("../../shaders/softmax_op/sparse_split.wgsl"),
+            (false, false, false) => include_str!("../../shaders/softmax_op/exp_fused.wgsl"),
+            (false, false, true) => include_str!("../../shaders/softmax_op/exp_split.wgsl"),
         });
         all
     }
@@ -166,18 +212,24 @@ impl Shader for Variant {
     type Params = Params;
 
     fn source(&self) -> String {
+        let first = self.lanes.min(16);
         let numbers: Constants = [
             ("THREADS", self.threads),
             ("LANES", self.lanes),
+            // Of a sum over lanes: those of its first step, and what a workgroup has of them.
+            ("FIRST", first),
+            ("PARTS", self.threads / first),
+            ("VECS", self.vecs),
+            ("TILE", 4 * self.vecs * self.lanes),
             ("POWER", if self.kind == Kind::Entmax15 { 2 } else { 1 }),
-            ("KIND", self.kind as u32),
-            ("SOFTMAX", Kind::Softmax as u32),
-            ("LOG_SOFTMAX", Kind::LogSoftmax as u32),
-            ("ENTMAX15", Kind::Entmax15 as u32),
         ]
         .into();
         let switches = [
-            ("SUMS", !self.kind.is_sparse()),
+            ("SOFTMAX", self.kind == Kind::Softmax),
+            ("LOG_SOFTMAX", self.kind == Kind::LogSoftmax),
+            ("ENTMAX15", self.kind == Kind::Entmax15),
+            ("ONE_TILE", self.one_tile),
+            ("FULL", self.full),
             ("LSE", self.stats[0]),
             ("ENTROPY", self.stats[1]),
             ("ARGMAX", self.stats[2]),
@@ -190,7 +242,8 @@ impl Shader for Variant {
         for (name, value) in switches {
             let _ = writeln!(text, "const {name} = {value};");
         }
-        for module in self.modules() {
+        let accessors = self.accessors();
+        for module in self.modules().into_iter().chain([accessors.as_str()]) {
             text.push('\n');
             text.push_str(module);
         }
@@ -203,7 +256,6 @@ impl Shader for Variant {
             Pass::Chunk => "chunk_pass",
             Pass::Merge => "merge_pass",
             Pass::Write => "write_pass",
-            Pass::Start => "start_pass",
             Pass::RoundChunk => "round_chunk_pass",
             Pass::RoundMerge => "round_merge_pass",
             Pass::LastChunk => "last_chunk_pass",
@@ -216,11 +268,11 @@ impl Shader for Variant {
         let backward = self.backward.is_some();
         let out = self.writes_out() || (self.in_place && self.reads_x() && !backward);
         [
-            (1, Caller::X, self.reads_x() && (backward || !self.in_place)),
-            (2, Caller::Out, out),
+            (X, Caller::X, self.reads_x() && (backward || !self.in_place)),
+            (OUT, Caller::Out, out),
             (3, Caller::Temperature, self.reads_temperature()),
             (4, Caller::Stats, self.writes_stats()),
-            (6, Caller::DOut, backward && self.reads_x()),
+            (DY, Caller::DOut, backward && self.reads_x()),
         ]
         .into_iter()
         .filter(|slot| slot.2)
@@ -236,24 +288,16 @@ impl Shader for Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::layout;
     use crate::softmax::{Plan, Problem};
 
     /// The layout that is written twice, in Rust and in WGSL, is one.
     #[test]
     fn params_are_the_same_on_both_sides() {
         let plan = Plan::new(&Problem::new(1, 1), &crate::Caps::webgpu_default()).unwrap();
-        let module = naga::front::wgsl::parse_str(&plan.shader_sources()[0]).unwrap();
-        let (_, found) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
-        let naga::TypeInner::Struct { members, span } = &found.inner else {
-            panic!("Params is not a struct");
-        };
-        let shader: Vec<(&str, usize)> =
-            members.iter().map(|m| (m.name.as_deref().unwrap(), m.offset as usize)).collect();
-        macro_rules! fields {
-            ($($name:ident)*) => { [$((stringify!($name), std::mem::offset_of!(Params, $name))),*] };
-        }
-        let rust = fields!(x out dy inner len rows first_row groups_x chunks chunk inverse_tau lse entropy argmax pad);
-        assert_eq!(shader, rust);
-        assert_eq!(*span as usize, size_of::<Params>());
+        assert_eq!(
+            layout::of_text(&plan.shader_sources()[0]),
+            layout::of_type!(Params: x out dy inner len rows first_row groups_x chunks chunk inverse_tau lse entropy argmax lots)
+        );
     }
 }

@@ -5,7 +5,7 @@ use crate::gpu;
 use wgpu_attention::softmax::{
     self, Buffers, Inputs, Kind, Outputs, Plan, Problem, RowLayout, RowTemperature, Softmax, Stat,
 };
-use wgpu_attention::{AdapterClass, Caps, Error};
+use wgpu_attention::{AdapterClass, Caps, DType, Error};
 
 fn op(gpu: &Gpu) -> Softmax {
     use std::sync::OnceLock;
@@ -23,7 +23,7 @@ fn with_stats(problem: Problem) -> Problem {
 fn run_plan(gpu: &Gpu, plan: &Plan, inputs: &Inputs<'_>) -> Outputs {
     let problem = plan.problem();
     let prepared = op(gpu).prepare_blocking(plan).expect("preparing");
-    let x = Guarded::floats(gpu, "x", inputs.x);
+    let x = Guarded::stored(gpu, "x", problem.x_type, inputs.x);
     let apart = Guarded::poisoned(gpu, "out", plan.out_bytes());
     let stats = Guarded::poisoned(gpu, "stats", plan.stats_bytes());
     let tau = Guarded::floats(gpu, "temperature", inputs.temperature.unwrap_or_default());
@@ -126,12 +126,40 @@ fn all_kinds_at_all_lengths() {
     let mut rng = Rng::new(1);
     for len in lengths(gpu) {
         for kind in Kind::ALL {
-            for rows in [1, 5] {
+            // Few rows share workgroups, many have one for several, which goes through long ones tile by tile.
+            for rows in [1, 5, 70] {
                 let x = numbers(&mut rng, rows as usize, len as usize, 3.0);
                 check(gpu, &with_stats(Problem::new(rows, len).kind(kind)), &Inputs::new(&x));
             }
         }
     }
+}
+
+/// Logits as models leave them; -inf and the ends of the type among them.
+#[test]
+fn sixteen_bit_numbers() {
+    let gpu = gpu!();
+    let mut rng = Rng::new(11);
+    for dtype in [DType::F16, DType::Bf16] {
+        for len in [1, 7, 8, 33, 64, 257, 3 * chunk(gpu) + 4] {
+            for kind in Kind::ALL {
+                let mut x = numbers(&mut rng, 9, len as usize, 4.0);
+                x[0] = 65504.0;
+                check(gpu, &with_stats(Problem::new(9, len).kind(kind).x_type(dtype)), &Inputs::new(&x));
+            }
+        }
+        // At odd places, with odd steps.
+        let layout = RowLayout { offset: 3, outer: 131, inner: 1, step: 5 };
+        let packed = Problem::new(2, 21).x_layout;
+        let problem = with_stats(Problem::strided([1, 2], 21, layout, packed).x_type(dtype));
+        let x = rng.normals(200);
+        check(gpu, &problem, &Inputs::new(&x));
+    }
+    let field = match Problem::new(1, 4).in_place().x_type(DType::F16).check() {
+        Err(Error::Value { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field, "x_type");
 }
 
 #[test]
@@ -388,7 +416,9 @@ fn refusals_name_the_field() {
     assert_eq!(field(problem.clone().layouts(problem.x_layout, over).check().unwrap_err()), "out_layout");
     // To read one place twice is fine.
     assert!(problem.clone().layouts(over, problem.out_layout).check().is_ok());
-    assert_eq!(field(Inputs::new(&[0.0; 5]).check(&problem).unwrap_err()), "x");
+    for wrong in [5, 7] {
+        assert_eq!(field(Inputs::new(&[0.0; 7][..wrong]).check(&problem).unwrap_err()), "x");
+    }
 
     let plan = op(gpu).plan(&problem.clone().with_lse()).expect("a plan");
     let prepared = op(gpu).prepare_blocking(&plan).expect("preparing");

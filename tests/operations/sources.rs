@@ -2,13 +2,16 @@
 
 use wgpu_attention::sampling::{self, Chain};
 use wgpu_attention::softmax::{Kind, Plan, Problem, RowTemperature};
-use wgpu_attention::{AdapterClass, Caps};
+use wgpu_attention::{AdapterClass, Caps, DType};
 
 /// Each text once.
 pub fn sources() -> Vec<String> {
     let mut all = Vec::new();
-    for class in [AdapterClass::Cpu, AdapterClass::Other] {
-        let caps = Caps::from_limits(&wgpu_attention::wgpu::Limits::default(), class);
+    for (class, subgroup) in
+        [(AdapterClass::Cpu, None), (AdapterClass::Cpu, Some(8)), (AdapterClass::Other, None)]
+    {
+        let mut caps = Caps::from_limits(&wgpu_attention::wgpu::Limits::default(), class);
+        caps.subgroup_size = subgroup;
         all.extend(softmax(&caps));
         all.extend(sampling(&caps));
     }
@@ -20,10 +23,12 @@ pub fn sources() -> Vec<String> {
 fn softmax(caps: &Caps) -> Vec<String> {
     let mut all = Vec::new();
     for kind in Kind::ALL {
-        for len in [1, 9, 5000, 100_000] {
+        // One thread, a few, and many for a row; one tile and many; in fours and not; and shared rows.
+        for len in [1, 9, 200, 1000, 5000, 5001, 100_000] {
             for temperature in [RowTemperature::Value(2.0), RowTemperature::PerRow] {
                 let plain = Problem::new(3, len).kind(kind).temperature(temperature);
                 let mut problems = vec![plain.clone(), plain.clone().in_place(), plain.clone().with_argmax()];
+                problems.extend([DType::F16, DType::Bf16].map(|dtype| plain.clone().x_type(dtype)));
                 if !kind.is_sparse() {
                     problems.extend([plain.clone().with_lse(), plain.clone().with_entropy()]);
                 }
@@ -52,10 +57,19 @@ fn sampling(caps: &Caps) -> Vec<String> {
         .min_p(0.1)
         .typical(0.9)
         .top_n_sigma(1.0);
+    // And every step after a top-k, which may leave it a list.
+    let listed = chain.steps().iter().fold(Chain::new().top_k(9), |chain, &step| chain.step(step));
     let mut all = Vec::new();
-    for vocab in [1, 1000, 1 << 20] {
+    for (vocab, chain) in [(1, &chain), (1000, &chain), (1 << 20, &chain), (1 << 20, &listed)] {
         let plain = sampling::Problem::new(3, vocab, chain.clone()).with_history(8).with_bias(4);
-        for problem in [plain.clone(), plain.clone().with_log_probs(), plain.greedy().with_log_probs()] {
+        let problems = [
+            plain.clone().dtype(DType::F16),
+            plain.clone().dtype(DType::Bf16),
+            plain.clone().with_log_probs(),
+            plain.clone().greedy().with_log_probs(),
+            plain,
+        ];
+        for problem in problems {
             all.extend(sampling::Plan::new(&problem, caps).expect("a plan").shader_sources());
         }
     }

@@ -2,6 +2,7 @@
 
 mod compare;
 mod csv;
+mod operations;
 mod page;
 pub(crate) mod problems;
 pub(crate) mod report;

@@ -1,11 +1,14 @@
 //! `validate`: is this device right? Random problems over all options, against float64.
 
 mod families;
+mod operations;
 
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
 use crate::output;
 use families::{Family, families};
+use indicatif::ProgressBar;
+use operations::{Checked, Operations};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -56,9 +59,10 @@ struct Summary {
 #[derive(Debug, Serialize)]
 struct Failure {
     seed: u64,
-    /// The kernel, and what is done about mask tiles where it is something.
+    /// The kernel, and what is done about mask tiles where it is something; or the operation.
     way: String,
-    kernel: &'static str,
+    /// Of attention.
+    kernel: Option<&'static str>,
     /// The error as a share of its bound; null where it is not finite, or where there is no answer.
     worst: Option<f64>,
     reason: String,
@@ -212,8 +216,19 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         }
         bar.inc(1);
     }
-    bar.finish_and_clear();
     families::sort(&mut summary.families);
+    // A kernel that was asked for is one of attention.
+    if asked.is_none() {
+        bar.set_length(2 * problems);
+        let operations = Operations::new(&gpu);
+        for seed in args.seed..end {
+            for checked in operations.check(seed)? {
+                summary.operation(checked, seed, &bar);
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
 
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&summary).map_err(|e| Fail::usage(e.to_string()))?)?;
@@ -254,10 +269,28 @@ impl Summary {
         });
         self.families[at].count(worst, wrong);
     }
+
+    /// Counts a problem of an operation beside attention, which has a line of its own.
+    fn operation(&mut self, Checked { family, problem, outcome }: Checked, seed: u64, bar: &ProgressBar) {
+        let wrong = outcome.wrong();
+        match outcome {
+            Outcome::Refused => self.refused += 1,
+            _ => self.count(family, outcome.worst(), wrong),
+        }
+        if wrong {
+            let failure = Failure::of(problem, seed, family.to_owned(), None, outcome);
+            bar.suspend(|| report(&failure));
+            self.failures.push(failure);
+        }
+    }
 }
 
 impl Failure {
     fn new(problem: &Problem, seed: u64, way: Way, outcome: Outcome) -> Self {
+        Self::of(format!("{problem:?}"), seed, way.name(), Some(way.kernel.name()), outcome)
+    }
+
+    fn of(problem: String, seed: u64, way: String, kernel: Option<&'static str>, outcome: Outcome) -> Self {
         let (worst, reason) = match outcome {
             Outcome::Failed(error) => (None, error),
             Outcome::Compared(share) => {
@@ -265,8 +298,7 @@ impl Failure {
             }
             Outcome::Refused => (None, "refused".to_owned()),
         };
-        let kernel = way.kernel.name();
-        Failure { seed, way: way.name(), kernel, worst, reason, file: None, problem: format!("{problem:?}") }
+        Failure { seed, way, kernel, worst, reason, file: None, problem }
     }
 
     /// Makes the problem smaller, and leaves a case file in the folder that the user is in.
@@ -309,7 +341,8 @@ fn report(failure: &Failure) {
         Some(file) => eprintln!("     made smaller: {}", file.display()),
         None => eprintln!("     {problem}"),
     }
-    eprintln!("     repeat: wgpu-attention validate --seed {seed} --problems 1 --kernel {kernel}");
+    let kernel = kernel.map_or(String::new(), |kernel| format!(" --kernel {kernel}"));
+    eprintln!("     repeat: wgpu-attention validate --seed {seed} --problems 1{kernel}");
 }
 
 fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
@@ -326,6 +359,7 @@ fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
         writeln!(out, "{} problems are beyond what this device can do, and were refused", summary.refused)?;
     }
     let failed = summary.families.first().map_or(0, |all| all.failures);
+    let others = summary.failures.iter().filter(|failure| failure.kernel.is_none()).count();
     match failed {
         0 => writeln!(out, "all {} problems were within the error bound of f32", summary.problems)?,
         _ => writeln!(
@@ -333,6 +367,9 @@ fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
             "{failed} of {} problems FAILED: the lines above the table say which",
             summary.problems
         )?,
+    }
+    if others > 0 {
+        writeln!(out, "{others} problems of softmax, sampling and gradients FAILED: see there")?;
     }
     Ok(())
 }

@@ -118,6 +118,7 @@ mod tests {
 
     fn report(rows: Vec<Row>, compute: f64) -> Report {
         Report {
+            operations: Vec::new(),
             format: FORMAT.to_owned(),
             version: VERSION,
             command: String::new(),

@@ -1,6 +1,7 @@
 //! Rows as CSV (RFC 4180), each with command and machine, so that files can be put together.
 
-use super::report::{Report, Row};
+use super::report::{OperationRow, Report, Row};
+use super::text;
 use std::fmt::Write;
 
 type Column = (&'static str, fn(&Report, &Row) -> String);
@@ -39,6 +40,22 @@ const COLUMNS: [Column; 31] = [
     ("command", |report, _| report.command.clone()),
 ];
 
+/// What only operations have. Their other figures stand in the columns above that mean the same.
+const OPERATIONS: [text::Column<OperationRow>; 5] = [
+    ("operation", |r| r.operation.clone()),
+    ("rows", |r| r.rows.to_string()),
+    ("elements", |r| r.len.to_string()),
+    ("with_token_ms", |r| option(r.with_token_ms)),
+    ("on_processor_ms", |r| option(r.on_processor_ms)),
+];
+
+/// An operation as a row of the attention's columns: of its shape it has none.
+fn as_row(operation: &OperationRow) -> Row {
+    let (ms, gb_s, share, limit) = (operation.ms, operation.gb_s, operation.share, operation.limit);
+    let problem = wgpu_attention::Problem::new(wgpu_attention::Shape::self_attention(0, 0, 0, 0));
+    Row { ms, gb_s, share, limit, spread: Some(operation.spread), ..Row::of("", &problem) }
+}
+
 fn option(value: Option<impl ToString>) -> String {
     value.map_or(String::new(), |v| v.to_string())
 }
@@ -53,11 +70,15 @@ fn quoted(cell: &str) -> String {
 
 /// Writing into a `String` cannot fail.
 pub(super) fn text(report: &Report) -> String {
-    let mut text = COLUMNS.map(|c| c.0).join(",") + "\n";
-    for row in &report.rows {
-        let cells = COLUMNS.map(|c| quoted(&c.1(report, row)));
-        let _ = writeln!(text, "{}", cells.join(","));
-    }
+    let heads: Vec<&str> = COLUMNS.iter().map(|c| c.0).chain(OPERATIONS.iter().map(|c| c.0)).collect();
+    let mut text = heads.join(",") + "\n";
+    let mut line = |row: &Row, operation: Option<&OperationRow>| {
+        let attention = COLUMNS.iter().map(|c| quoted(&c.1(report, row)));
+        let own = OPERATIONS.iter().map(|c| operation.map_or(String::new(), |o| quoted(&c.1(o))));
+        let _ = writeln!(text, "{}", attention.chain(own).collect::<Vec<_>>().join(","));
+    };
+    report.rows.iter().for_each(|row| line(row, None));
+    report.operations.iter().for_each(|operation| line(&as_row(operation), Some(operation)));
     text
 }
 

@@ -2,7 +2,7 @@
 
 use super::compare::Change;
 use super::report::{Report, Row};
-use super::text::{COLUMNS, digits, roofs};
+use super::text::{COLUMNS, Column, OPERATIONS, digits, roofs};
 use crate::heatmap::escape;
 use crate::plot::{Axis, Line, Plot};
 use crate::{html, plot};
@@ -36,6 +36,7 @@ pub(super) fn html(report: &Report, changes: Option<&[Change]>) -> String {
     speed(&mut page, report, &kernels, &source);
     shares(&mut page, report, &kernels);
     table(&mut page, report);
+    operations(&mut page, report);
     if let Some(changes) = changes {
         comparison(&mut page, changes);
     }
@@ -139,6 +140,19 @@ fn speed(page: &mut String, report: &Report, kernels: &[&str], source: &str) {
     }
 }
 
+/// A share of a roof.
+fn bar(body: &mut String, what: &str, colour: usize, share: f64, roof: &str) {
+    let _ = writeln!(
+        body,
+        "<div class=\"what\">{}</div><div class=\"track\"><div class=\"fill\" \
+         style=\"width:{:.1}%;background:var(--c{})\"></div></div><div>{:.1} % of {roof}</div>",
+        escape(what),
+        (share * 100.0).clamp(0.0, 100.0),
+        colour % 8,
+        share * 100.0,
+    );
+}
+
 fn shares(page: &mut String, report: &Report, kernels: &[&str]) {
     if report.rows.is_empty() {
         return;
@@ -146,17 +160,9 @@ fn shares(page: &mut String, report: &Report, kernels: &[&str]) {
     let mut body =
         "<div class=\"bars\" role=\"img\" aria-label=\"share of the lower roof of each row\">\n".to_owned();
     for row in &report.rows {
-        let colour = kernels.iter().position(|k| *k == row.kernel).unwrap_or(0) % 8;
-        let _ = writeln!(
-            body,
-            "<div class=\"what\">{}, {}</div><div class=\"track\"><div class=\"fill\" \
-             style=\"width:{:.1}%;background:var(--c{colour})\"></div></div><div>{:.1} % of {}</div>",
-            escape(&row.problem()),
-            escape(&row.kernel),
-            (row.share * 100.0).clamp(0.0, 100.0),
-            row.share * 100.0,
-            row.limit
-        );
+        let colour = kernels.iter().position(|k| *k == row.kernel).unwrap_or(0);
+        let what = format!("{}, {}", row.problem(), row.kernel);
+        bar(&mut body, &what, colour, row.share, &row.limit.to_string());
     }
     body.push_str("</div>\n");
     section(
@@ -167,26 +173,62 @@ fn shares(page: &mut String, report: &Report, kernels: &[&str]) {
     );
 }
 
-fn table(page: &mut String, report: &Report) {
+/// Rows under their titles.
+fn cells<R>(rows: &[R], columns: &[Column<R>]) -> String {
     let mut body = "<div class=\"scroll\"><table>\n<thead><tr>".to_owned();
-    for (title, _) in COLUMNS {
+    for (title, _) in columns {
         let _ = write!(body, "<th>{title}</th>");
     }
     body.push_str("</tr></thead>\n<tbody>\n");
-    for row in &report.rows {
+    for row in rows {
         body.push_str("<tr>");
-        for (_, cell) in COLUMNS {
+        for (_, cell) in columns {
             let _ = write!(body, "<td>{}</td>", escape(&cell(row)));
         }
         body.push_str("</tr>\n");
     }
     body.push_str("</tbody></table></div>\n");
+    body
+}
+
+fn table(page: &mut String, report: &Report) {
+    if report.rows.is_empty() && !report.operations.is_empty() {
+        return;
+    }
     section(
         page,
         "All figures",
         "Median times of one call; spread is what lies between the quartiles, n the number of samples. * is the kernel that the planner \
          takes. Compile time stands where a variant was first used.",
-        &body,
+        &cells(&report.rows, &COLUMNS),
+    );
+}
+
+fn operations(page: &mut String, report: &Report) {
+    if report.operations.is_empty() {
+        return;
+    }
+    let mut bars =
+        "<div class=\"bars\" role=\"img\" aria-label=\"share of the lower roof of each row\">\n".to_owned();
+    for row in &report.operations {
+        let what = format!("{}, {}", row.problem(), row.operation);
+        bar(&mut bars, &what, usize::from(row.operation == "sampling"), row.share, &row.limit.to_string());
+    }
+    bars.push_str("</div>\n");
+    section(
+        page,
+        "Softmax and sampling",
+        "Share of the lower roof: what a copy reads and writes, or the exponentials. Sampling (the order and the settings of llama.cpp) \
+         is set against reading its logits.",
+        &bars,
+    );
+    section(
+        page,
+        "All figures",
+        "Median times of one call on the device; spread is what lies between the quartiles, n the number of samples. The last two columns \
+         are by the wall clock, until the tokens are on the host: drawn on the device, or on the processor after the logits \
+         were read back.",
+        &cells(&report.operations, &OPERATIONS),
     );
 }
 

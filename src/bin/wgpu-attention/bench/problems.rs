@@ -12,6 +12,8 @@ pub(crate) enum Preset {
     Models,
     /// Sequence lengths from 128 to 4096 by head dims from 32 to 256
     Sweep,
+    /// Softmax and sampling, not attention
+    Operations,
 }
 
 /// A problem to be measured.
@@ -68,6 +70,8 @@ impl Preset {
             .collect(),
             Preset::Models => models(),
             Preset::Sweep => sweep(),
+            // No attention among them: operations.rs has them.
+            Preset::Operations => Vec::new(),
         }
     }
 }

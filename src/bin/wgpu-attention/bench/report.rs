@@ -17,6 +17,9 @@ pub(crate) struct Report {
     pub machine: Machine,
     pub roofs: Roofs,
     pub rows: Vec<Row>,
+    /// Of the preset operations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<OperationRow>,
     pub scaling: Vec<Scaling>,
     pub left_out: Vec<LeftOut>,
     /// How long all of it took.
@@ -120,6 +123,35 @@ pub(crate) struct CheckedRows {
     pub of: u64,
     /// The largest error as a share of its bound.
     pub worst: f64,
+}
+
+/// Softmax or sampling on a number of rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OperationRow {
+    pub operation: String,
+    pub rows: u32,
+    /// Elements of a row, or the vocabulary.
+    pub len: u32,
+    /// Median time of a call on the device.
+    pub ms: f64,
+    /// Each element read once and, by softmax, written once.
+    pub gb_s: f64,
+    /// The time that the lower roof allows, as a share of the time taken.
+    pub share: f64,
+    pub limit: Limit,
+    pub spread: Spread,
+    /// Sampling, by the wall clock: until the tokens are on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_token_ms: Option<f64>,
+    /// In its place: reading the logits back, and drawing on the processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_processor_ms: Option<f64>,
+}
+
+impl OperationRow {
+    pub(crate) fn problem(&self) -> String {
+        format!("{} x {}", self.rows, self.len)
+    }
 }
 
 /// How time grows with the length: `time ~ length ^ exponent`.

@@ -1,7 +1,8 @@
 //! The run: for each problem, each kernel; checked, then timed, within the time there is.
 
 use super::Args;
-use super::problems::Item;
+use super::operations::{self, Bench};
+use super::problems::{Item, Preset};
 use super::report::{CheckedRows, FORMAT, LeftOut, Machine, Report, Row, Spread, VERSION, scaling};
 use crate::fail::{Fail, Result};
 use crate::gpu::{Gpu, GpuArgs};
@@ -98,7 +99,9 @@ pub(super) fn run(args: &Args) -> Result<Report> {
         .chain(tuning.is_some().then_some(Subject::Tuned))
         .chain(customs.into_iter().map(Subject::Custom))
         .collect();
-    let number = (items.len() * subjects.len()).max(1) as u32;
+    let operations = args.preset == Some(Preset::Operations);
+    let number = (items.len() * subjects.len()) as u32 + if operations { operations::FIGURES } else { 0 };
+    let number = number.max(1);
     let mut suite = Suite {
         tuned: tuning.map(|tuning| gpu.attention.clone().with_tuning(tuning)),
         gpu,
@@ -111,6 +114,16 @@ pub(super) fn run(args: &Args) -> Result<Report> {
         left_out: Vec::new(),
     };
     suite.all(&items, &subjects, &bar)?;
+    let mut measured = Vec::new();
+    if operations {
+        let Suite { gpu, stopwatch, roofs, end, effort, .. } = &suite;
+        let (rows, left_out) = (Vec::new(), Vec::new());
+        let mut bench = Bench { gpu, stopwatch, roofs, end: *end, effort: *effort, rows, left_out };
+        bench.run(&bar)?;
+        measured = bench.rows;
+        let left_out = bench.left_out;
+        suite.left_out.extend(left_out);
+    }
     bar.finish_and_clear();
 
     for peer in peers {
@@ -147,6 +160,7 @@ pub(super) fn run(args: &Args) -> Result<Report> {
         roofs: suite.roofs,
         scaling: scaling(&suite.rows),
         rows: suite.rows,
+        operations: measured,
         left_out: suite.left_out,
         seconds: start.elapsed().as_secs_f64(),
     })
@@ -371,6 +385,6 @@ impl Suite {
 }
 
 /// Five digits: more is noise.
-fn rounded(x: f64) -> f64 {
+pub(super) fn rounded(x: f64) -> f64 {
     format!("{x:.4e}").parse().unwrap_or(x)
 }

@@ -1,7 +1,7 @@
 //! The table for the terminal.
 
 use super::compare::{self, Change};
-use super::report::{Report, Row};
+use super::report::{OperationRow, Report, Row, Spread};
 use crate::fail::Result;
 use std::io::Write;
 
@@ -28,7 +28,10 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> Result<()> {
     let roofs = roofs(report).map(|(name, value, unit)| format!("{name} {value:.1} {unit}"));
     writeln!(out, "ceilings  {}\n", roofs.join(", "))?;
     if !report.rows.is_empty() {
-        table(&report.rows, out)?;
+        table(&report.rows, &COLUMNS, out)?;
+    }
+    if !report.operations.is_empty() {
+        table(&report.operations, &OPERATIONS, out)?;
     }
     if !report.scaling.is_empty() {
         writeln!(out, "\ntime grows with the length S as S^x")?;
@@ -53,18 +56,33 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> Result<()> {
 }
 
 /// Title, and the text of a row.
-type Column = (&'static str, fn(&Row) -> String);
+pub(super) type Column<R> = (&'static str, fn(&R) -> String);
 
-pub(super) const COLUMNS: [Column; 11] = [
+fn spread(s: Spread, ms: f64) -> String {
+    format!("{:.1} %", (s.q3_ms - s.q1_ms) / ms * 100.0)
+}
+
+pub(super) const OPERATIONS: [Column<OperationRow>; 10] = [
+    ("rows x elements", OperationRow::problem),
+    ("operation", |r| r.operation.clone()),
+    ("ms", |r| digits(r.ms)),
+    ("spread", |r| spread(r.spread, r.ms)),
+    ("n", |r| r.spread.samples.to_string()),
+    ("GB/s", |r| digits(r.gb_s)),
+    ("of roof", |r| format!("{:.1} %", r.share * 100.0)),
+    ("roof", |r| r.limit.to_string()),
+    ("with tokens read, ms", |r| r.with_token_ms.map_or(String::new(), digits)),
+    ("logits read, on the processor, ms", |r| r.on_processor_ms.map_or(String::new(), digits)),
+];
+
+pub(super) const COLUMNS: [Column<Row>; 11] = [
     ("problem (BxHxSqxSkxD)", |r| {
         let problem = r.problem();
         if r.name.is_empty() { problem } else { format!("{}: {problem}", r.name) }
     }),
     ("kernel", |r| format!("{}{}", r.kernel, if r.planned { " *" } else { "" })),
     ("ms", |r| digits(r.ms)),
-    ("spread", |r| {
-        r.spread.map_or(String::new(), |s| format!("{:.1} %", (s.q3_ms - s.q1_ms) / r.ms * 100.0))
-    }),
+    ("spread", |r| r.spread.map_or(String::new(), |s| spread(s, r.ms))),
     ("n", |r| r.spread.map_or(String::new(), |s| s.samples.to_string())),
     ("GFLOP/s", |r| digits(r.gflops)),
     ("GB/s", |r| digits(r.gb_s)),
@@ -84,13 +102,13 @@ pub(super) fn digits(x: f64) -> String {
     }
 }
 
-fn table(rows: &[Row], out: &mut impl Write) -> Result<()> {
-    let head: Vec<String> = COLUMNS.iter().map(|c| c.0.to_owned()).collect();
+fn table<R>(rows: &[R], columns: &[Column<R>], out: &mut impl Write) -> Result<()> {
+    let head: Vec<String> = columns.iter().map(|c| c.0.to_owned()).collect();
     let lines: Vec<Vec<String>> = std::iter::once(head)
-        .chain(rows.iter().map(|row| COLUMNS.iter().map(|c| c.1(row)).collect()))
+        .chain(rows.iter().map(|row| columns.iter().map(|c| c.1(row)).collect()))
         .collect();
     let width = |n: usize| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     for line in lines {
         let cells = line.iter().zip(&widths).enumerate().map(|(n, (cell, width))| {
             // Words to the left, numbers to the right.

@@ -1,0 +1,5 @@
+// Neighbouring threads have neighbouring elements: rows of any length, anywhere.
+
+fn places(tile: u32, v: u32, lane: u32) -> vec4<u32> {
+    return vec4<u32>(tile + 4u * v * LANES + lane) + vec4<u32>(0u, 1u, 2u, 3u) * LANES;
+}

@@ -75,8 +75,8 @@ fn masks_for_no_pairs() {
                 let (bias, mask) = (vec![0.0; count], vec![1; bytes]);
                 for inputs in [case.inputs().bias(&[]).mask(&[]), case.inputs().bias(&bias).mask(&mask)] {
                     let options = PlanOptions::kernel(kernel);
-                    let got =
-                        attention.run_with_blocking(&gpu.queue, &case.problem, &inputs, &options).unwrap();
+                    let got = attention.run_with(&gpu.queue, &case.problem, &inputs, &options);
+                    let got = block_on(got).unwrap();
                     assert!(got.out.iter().all(|&x| x == 0.0));
                     assert_eq!(got.lse, Some(vec![f32::NEG_INFINITY; case.problem.rows() as usize]));
                     let truth = reference::truth(&case.problem, &inputs).unwrap();

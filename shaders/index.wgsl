@@ -5,6 +5,13 @@ fn group_number(group: vec3<u32>, groups_x: u32) -> u32 {
     return group.x + group.y * groups_x;
 }
 
+// The block of rows that the n-th workgroup of a head takes: the last, the first, the last but one, the second and so on. With a causal
+// mask the last see most keys, so that any two neighbours together take as long as any other two. Drivers that give each thread of a
+// processor an equal run of workgroups (llvmpipe) then give each an equal part of the work.
+fn block_in_turn(n: u32, blocks: u32) -> u32 {
+    return select(n / 2u, blocks - 1u - n / 2u, n % 2u == 0u);
+}
+
 fn row_start(view: View, b: u32, h: u32, s: u32) -> u32 {
     return view.base + b * view.batch + h * view.head + s * view.seq;
 }

@@ -16,6 +16,9 @@
 // register, and q and o lie in the stack, from where they are read once a tile (o) or once KEYS_AT_ONCE keys (q).
 
 
+// Tiles whose weights are summed before they meet the sum of those before.
+const BLOCK = 64u;
+
 // Whether a row may not see a key that another row of the workgroup sees.
 const HIDES = POSITIONS || CONTENTS || BIAS;
 
@@ -30,8 +33,7 @@ fn attend(group: vec3<u32>, lane: u32) {
     if (number >= params.row_tiles * head_groups * params.batches) {
         return;
     }
-    // Last rows first: with a causal mask they are the longest, and a long one left to the end would run alone.
-    let block = params.row_tiles - 1u - number % params.row_tiles;
+    let block = block_in_turn(number % params.row_tiles, params.row_tiles);
     let first_head = (number / params.row_tiles) % head_groups * heads_together;
     let seq = sequence(number / (params.row_tiles * head_groups));
     let kv = kv_head(first_head);
@@ -62,25 +64,34 @@ fn attend(group: vec3<u32>, lane: u32) {
     let level = row_level(seq, i);
 
     // q times its factor, by dim; a vec4 holds four rows, of which ROWS_PER_LANE are this lane's. Rows beyond the end repeat the last one.
-    // (A loop that is not written out, because every load that is costs a compiler as much as many multiplications.)
-    var q = array<vec4<f32>, 4u * QK_DIM4>();
+    // A round loads a part of one row, PART vec4s, and puts it where it belongs: every load that is written out costs a compiler as much as
+    // many multiplications or choices.
+    var q = array<vec4<f32>, 4u * PART * QK_PARTS>();
     var row_squares = vec4<f32>(0.0);
-    for (var r = 0u; r < ROWS_PER_LANE; r++) {
+    for (var n = 0u; n < ROWS_PER_LANE * QK_PARTS; n++) {
+        let r = n % ROWS_PER_LANE;
+        let part = n / ROWS_PER_LANE;
         let row = min(i + r, seq.count - 1u);
         let start = row_start(params.q, seq.b, h, seq.first_q + row);
         let factor = row_factor(seq, h, row);
         let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
-        for (var d = 0u; d < QK_DIM4; d++) { // unroll
+        for (var x = 0u; x < PART; x++) { // unroll
+            // Dims beyond the last repeat it, and are not used.
+            let d = min(part * PART + x, QK_DIM4 - 1u);
             var numbers = load_q(start, d);
             if (QK_NORM) {
-                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers, numbers)), here);
+                let counts = here & vec4<bool>(part * PART + x < QK_DIM4);
+                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers, numbers)), counts);
             }
             numbers *= factor;
             if (QK_GAIN) {
                 numbers *= qk_gain(h, d);
             }
-            for (var e = 0u; e < 4u; e++) { // unroll
-                q[4u * d + e] = select(q[4u * d + e], vec4<f32>(numbers[e]), here);
+            for (var p = 0u; p < QK_PARTS; p++) { // unroll
+                let place = here & vec4<bool>(part == p);
+                for (var e = 0u; e < 4u; e++) { // unroll
+                    q[4u * (p * PART + x) + e] = select(q[4u * (p * PART + x) + e], vec4<f32>(numbers[e]), place);
+                }
             }
         }
     }
@@ -90,8 +101,10 @@ fn attend(group: vec3<u32>, lane: u32) {
         row_norms = inverse_norm(row_squares);
     }
 
+    // The weights of BLOCK tiles are summed by themselves first: in one sum over all keys, small numbers would meet a large one all the way.
     var state = empty_state();
-    var o = array<vec4<f32>, ROWS_PER_LANE * V_DIM4>();
+    var recent = empty_state();
+    var o = array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>();
     var spoilt_rows = vec4<f32>(0.0);
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
@@ -117,8 +130,7 @@ fn attend(group: vec3<u32>, lane: u32) {
                 for (var d = 0u; d < QK_DIM4; d++) { // unroll
                     for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
                         let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
-                        s[g * KEYS_AT_ONCE + c] =
-                            add_products(s[g * KEYS_AT_ONCE + c], q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
+                        s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
                     }
                 }
             }
@@ -134,8 +146,7 @@ fn attend(group: vec3<u32>, lane: u32) {
                 for (var d = 0u; d < QK_DIM4; d++) { // unroll
                     for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
                         let k = load_k(row_start(params.k, seq.b, kv, seq.first_k + min(tile + g * KEYS_AT_ONCE + c, last_key)), d);
-                        s[g * KEYS_AT_ONCE + c] =
-                            add_products(s[g * KEYS_AT_ONCE + c], q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
+                        s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
                         if (QK_NORM) {
                             key_squares[g * KEYS_AT_ONCE + c] += dot(k, k);
                         }
@@ -173,20 +184,25 @@ fn attend(group: vec3<u32>, lane: u32) {
         if (ONLINE) {
             let by = shift(state, m);
             state = rebase(state, m, by);
+            recent = rebase(recent, m, by);
             alpha = weight_of(by);
         }
         state.m = m;
         for (var c = 0u; c < KEYS; c++) { // unroll
             var p = weight_masked(s[c], m, level);
-            state.l += p;
+            recent.l += p;
             if (ENTROPY) {
-                state.u += entropy_term(s[c], m, p);
+                recent.u += entropy_term(s[c], m, p);
             }
             if (DROPOUT) {
                 // The four rows of a draw are this lane's: ROWS_PER_LANE is 4 then.
                 p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, i, tile + c));
             }
             s[c] = p;
+        }
+        if (tile / KEYS % BLOCK == BLOCK - 1u) {
+            state = join(state, recent);
+            recent = empty_state();
         }
 
         // ---- output
@@ -205,14 +221,15 @@ fn attend(group: vec3<u32>, lane: u32) {
                         own = select(own, vec4<f32>(0.0), bad);
                     }
                 }
-                for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                    o[r * V_DIM4 + d] *= alpha[r];
-                }
+                var sums = array<vec4<f32>, ROWS_PER_LANE>();
                 for (var c = 0u; c < KEYS; c++) { // unroll
                     let v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
                     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        o[r * V_DIM4 + d] = fma(vec4<f32>(s[c][r]), v, o[r * V_DIM4 + d]);
+                        sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
                     }
+                }
+                for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                    o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
                 }
             }
             if (HIDES && boundary) {
@@ -227,7 +244,7 @@ fn attend(group: vec3<u32>, lane: u32) {
         } else {
             for (var d = 0u; d < V_DIM4; d++) { // unroll
                 for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                    o[r * V_DIM4 + d] *= alpha[r];
+                    o[r * PART * V_PARTS + d] *= alpha[r];
                 }
             }
             for (var c = 0u; c < KEYS; c++) { // unroll
@@ -241,7 +258,7 @@ fn attend(group: vec3<u32>, lane: u32) {
                         v = select(v, vec4<f32>(0.0), bad);
                     }
                     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        o[r * V_DIM4 + d] = fma(vec4<f32>(s[c][r]), v, o[r * V_DIM4 + d]);
+                        o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
                     }
                 }
                 if (HIDES) {
@@ -252,6 +269,7 @@ fn attend(group: vec3<u32>, lane: u32) {
         }
     }
 
+    state = join(state, recent);
     var row_totals = totals(state, h);
     if (Q_LEN) {
         let valid = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(seq.rows);
@@ -264,21 +282,28 @@ fn attend(group: vec3<u32>, lane: u32) {
             store_stats(row_number(seq, h, i + r), row_totals, state.m, r);
         }
     }
-    for (var r = 0u; r < ROWS_PER_LANE; r++) {
+    // A part of one row a round, as q was loaded.
+    for (var n = 0u; n < ROWS_PER_LANE * V_PARTS; n++) {
+        let r = n % ROWS_PER_LANE;
+        let part = n / ROWS_PER_LANE;
         if (exists && i + r < seq.count) {
             let start = row_start(params.out, seq.b, h, seq.first_q + i + r);
             let factor = inverse[r];
-            for (var d = 0u; d < V_DIM4; d++) { // unroll
-                var numbers = o[d];
-                for (var other = 0u; other < ROWS_PER_LANE; other++) { // unroll
-                    numbers = select(numbers, o[other * V_DIM4 + d], r == other);
+            for (var x = 0u; x < PART; x++) { // unroll
+                var numbers = vec4<f32>(0.0);
+                for (var p = 0u; p < V_PARTS; p++) { // unroll
+                    for (var other = 0u; other < ROWS_PER_LANE; other++) { // unroll
+                        numbers = select(numbers, o[other * PART * V_PARTS + p * PART + x], r == other && part == p);
+                    }
                 }
                 numbers *= factor;
                 if (Q_LEN) {
                     // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
                     numbers = select(numbers, vec4<f32>(0.0), i + r >= seq.rows);
                 }
-                store_out(start, d, numbers);
+                if (part * PART + x < V_DIM4) {
+                    store_out(start, part * PART + x, numbers);
+                }
             }
         }
     }

@@ -33,7 +33,12 @@ fn capped(x: vec4<f32>, cap: f32) -> vec4<f32> {
     return select(sign(x) * (cap - cap * (2.0 * e / (1.0 + e))), cap * series, z < vec4<f32>(0.0625));
 }
 
-// Adds the products of four dims, for four rows (a dim of theirs in each q) and one key.
+// The products of four dims, for four rows (a dim of theirs in each q) and one key, summed.
+fn products(q0: vec4<f32>, q1: vec4<f32>, q2: vec4<f32>, q3: vec4<f32>, k: vec4<f32>) -> vec4<f32> {
+    return fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), q0 * k.x)));
+}
+
+// Adds them to what other dims gave.
 fn add_products(
     sum: vec4<f32>,
     q0: vec4<f32>,
@@ -44,7 +49,7 @@ fn add_products(
 ) -> vec4<f32> {
     if (SOFTCAP) {
         // Scores near a cap are large, and so are their partial sums: four products are summed before they meet them.
-        return sum + fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), q0 * k.x)));
+        return sum + products(q0, q1, q2, q3, k);
     }
     return fma(q3, vec4<f32>(k.w), fma(q2, vec4<f32>(k.z), fma(q1, vec4<f32>(k.y), fma(q0, vec4<f32>(k.x), sum))));
 }

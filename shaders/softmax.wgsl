@@ -46,6 +46,11 @@ fn rebase(state: State, m: vec4<f32>, by: vec4<f32>) -> State {
     return State(m, alpha * state.l, u);
 }
 
+// The sums of two states in terms of one maximum, which the first one has.
+fn join(a: State, b: State) -> State {
+    return State(a.m, a.l + b.l, a.u + b.u);
+}
+
 // The weight (see weights_*.wgsl) for scores at least one of which is no key at all or not seen.
 fn weight_masked(s: vec4<f32>, m: vec4<f32>, level: vec4<f32>) -> vec4<f32> {
     return select(weight(s, m, level), vec4<f32>(0.0), s == vec4<f32>(NOTHING));

@@ -13,6 +13,20 @@ pub struct Options {
     pub default_limits: bool,
 }
 
+impl Options {
+    /// The first adapter whose name contains this, in any case.
+    pub fn adapter(mut self, part_of_name: impl Into<String>) -> Self {
+        self.adapter = Some(part_of_name.into());
+        self
+    }
+
+    /// WebGPU's default limits and no features.
+    pub fn default_limits(mut self) -> Self {
+        self.default_limits = true;
+        self
+    }
+}
+
 /// An adapter with its device and queue.
 #[derive(Debug, Clone)]
 pub struct Gpu {

@@ -110,6 +110,7 @@ mod mask;
 #[cfg(feature = "measure")]
 pub mod measure;
 mod memory;
+mod needs;
 mod normalizer;
 pub mod operation;
 mod owned;

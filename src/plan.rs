@@ -4,7 +4,7 @@
 
 mod classes;
 mod needs;
-mod rows;
+pub(crate) mod rows;
 mod slices;
 mod storage;
 pub(crate) mod tables;
@@ -129,7 +129,7 @@ impl Plan {
         key.native_f16 = native;
         let [class_batch, class_head] = classes.map_or([0; 2], |c| c.strides());
         let tables = Tables::new(problem);
-        needs::check(&needs::of_key(&key, problem, &tables), caps)?;
+        crate::needs::check(&needs::of_key(&key, problem, &tables), caps)?;
 
         let class_words = classes.map_or(0, |c| c.words());
         let base = Params { class_batch, class_head, class_words, ..base_params(problem, &tables) };
@@ -283,10 +283,7 @@ impl Plan {
     /// # Errors
     /// [`Error::LimitExceeded`] with the limit, the need and what there is.
     pub fn fits(&self, caps: &Caps) -> Result<()> {
-        needs::check(&needs::of_plan(self), caps)?;
-        needs::check_alignment(self, caps)?;
-        needs::check_subgroup(&self.key, caps)?;
-        needs::check_f16(&self.key, caps)
+        needs::fits(self, caps)
     }
 
     pub(crate) fn binding_alignment(&self) -> u64 {

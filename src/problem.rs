@@ -443,7 +443,7 @@ impl Problem {
     /// has no element where the problem does not have it.
     ///
     /// # Errors
-    /// [`Error::Value`] where its extent does not fit 2^62 elements.
+    /// [`Error::Value`](crate::Error::Value) where its extent does not fit 2^62 elements.
     pub fn view(&self, tensor: Tensor) -> Result<View> {
         let s = &self.shape;
         let (heads, seq, dim, layout) = match tensor {
@@ -498,13 +498,21 @@ impl Problem {
     /// and packed lengths and offsets, dense masks and user code live on the device, so they count as if every key were valid, the offset 0
     /// and every pair visible.
     pub fn visible_pairs(&self) -> u64 {
+        let heads = u128::from(self.shape.batch) * u128::from(self.shape.q_heads);
+        let pairs = u128::from(self.visible_pairs_of(0, self.shape.seq_q)) * heads;
+        pairs.min(u128::from(u64::MAX)) as u64
+    }
+
+    /// The same, for some rows of one head.
+    pub(crate) fn visible_pairs_of(&self, first_row: u32, rows: u32) -> u64 {
         let s = &self.shape;
-        let (sq, sk) = (i128::from(s.seq_q), i128::from(s.seq_k));
+        let (sq, sk) = (i128::from(rows), i128::from(s.seq_k));
         let offset = match self.alignment {
             // As if all were valid.
-            Alignment::BottomRightValid => sk - sq,
+            Alignment::BottomRightValid => sk - i128::from(s.seq_q),
             alignment => i128::from(alignment.offset(s.seq_q, s.seq_k).unwrap_or(0)),
         };
+        let offset = offset + i128::from(first_row);
         let (min, max) = self.distances();
         // Of the first n keys those up to a distance, over all rows: a series that is clipped to 0..=n at both ends.
         let up_to = |distance: i128, n: i128| -> i128 {
@@ -519,8 +527,8 @@ impl Problem {
         // The first keys, wherever the window is.
         let keep = i128::from(self.window.map_or(0, |w| w.keep_first)).min(sk);
         let kept = below(self.causal.then_some(0), keep);
-        let per_head = (within(sk) + kept - within(keep)).max(0) as u128;
-        (per_head * u128::from(s.batch) * u128::from(s.q_heads)).min(u128::from(u64::MAX)) as u64
+        // At most 2^30 rows and keys.
+        (within(sk) + kept - within(keep)).max(0) as u64
     }
 
     /// Floating-point operations of the two products, an fma counted as two: `2 (head_dim_qk + head_dim_v)` for

@@ -25,7 +25,7 @@
 //! sums side by side, whose lengths add up to n, with one maximum for a tile, and the row kernel one sum of D products for a score and
 //! one of n terms for a row, with a maximum for every few keys.
 //!
-//! Other normalisers have their bounds in `reference/weights.rs`, each beside its formula.
+//! Other normalizers have their bounds in `reference/weights.rs`, each beside its formula.
 //!
 //! Score options add to d_j what their own operations round, a few eps of their terms: soft cap, user code (as fast as its
 //! twin grows around the score), bias, ALiBi, length scales. Inputs of 16 bits are rounded first, as a host call rounds them; storing
@@ -62,7 +62,7 @@ pub struct Bounded {
     pub bound: f64,
 }
 
-/// The right answer. All statistics are there, whether asked for or not, except those that the problem's normaliser does not have: these are
+/// The right answer. All statistics are there, whether asked for or not, except those that the problem's normalizer does not have: these are
 /// empty.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Truth {

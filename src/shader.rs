@@ -14,6 +14,7 @@ use crate::kernel::{
     Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 use crate::mask::MaskFormat;
+use crate::plan::rows;
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 use crate::tensor::Tensor;
@@ -55,6 +56,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     if let Some(rows) = &key.rows {
         let spread = (rows.lanes / rows.keys).max(1);
+        let part = qk_dim4.max(v_dim4).div_ceil(rows::PARTS).max(1);
         numbers.extend([
             ("ROWS_PER_LANE", rows.rows),
             ("KEYS", rows.keys),
@@ -63,7 +65,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             // Lanes that share a key, and the vec4s of a row that each of them loads.
             ("SPREAD", spread),
             ("OWN_K", qk_dim4.div_ceil(spread)),
-            ("OWN_V", v_dim4.div_ceil(spread)),
+            // vec4s of a row of q or out that are loaded or stored at a time, and how many times that takes.
+            ("PART", part),
+            ("QK_PARTS", qk_dim4.div_ceil(part)),
+            ("V_PARTS", v_dim4.div_ceil(part)),
         ]);
     }
     if key.search != Search::None {

@@ -486,6 +486,27 @@ fn long_work_is_cut() {
     }
 }
 
+/// What a causal mask or a window hides takes no time, so that it is no reason to cut.
+#[test]
+fn hidden_work_is_not_cut() {
+    let caps = caps(|c| c.class = AdapterClass::Cpu);
+    let slices = |problem: &Problem, kernel| {
+        Plan::new(problem, &caps, &PlanOptions::kernel(kernel)).unwrap().slices().len()
+    };
+    let all = plain([1, 4, 4, 4096, 4096, 64, 64]);
+    let causal = all.clone().causal(Alignment::BottomRight);
+    let window = all.clone().window(Window::last(16));
+    let unknown = all.clone().causal(Alignment::PerBatch);
+    for kernel in [Kernel::Tiled, Kernel::Rows] {
+        let [all, causal, window] = [&all, &causal, &window].map(|p| slices(p, kernel));
+        assert!(window == 1 && all >= 2 * causal, "{kernel}: {all}, causal {causal}, window {window}");
+        // Where each batch begins is in a table, so that all keys may be seen.
+        assert_eq!(slices(&unknown, kernel), all, "{kernel}");
+    }
+    // It goes through what is hidden, too.
+    assert_eq!(slices(&window, Kernel::Naive), slices(&all, Kernel::Naive));
+}
+
 /// Cutting for the sake of time stops before a plan grows out of hand, and is never why a problem is refused.
 #[test]
 fn work_without_end_is_planned_all_the_same() {

@@ -1,89 +1,66 @@
-//! What a plan needs of a device, as a list: asked of the capabilities that it is made for, and again of the device that it
-//! is prepared on.
+//! What a plan of attention needs of a device.
 
+use super::rows::PARTS;
 use super::{Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, PipelineKey};
+use crate::needs::{Limit, Need, check, check_alignment, check_subgroup};
 use crate::problem::Problem;
 use crate::tensor::Tensor;
 
-pub(super) struct Need {
-    what: &'static str,
-    limit: &'static str,
-    needed: u64,
-    available: fn(&Caps) -> u64,
-    advice: &'static str,
-}
-
-const BINDING: &str = "max_storage_buffer_binding_size";
 const OTHER_DEVICE: &str = "plan for this device, with Attention::plan";
-
-/// The first need that is not met.
-pub(super) fn check(needs: &[Need], caps: &Caps) -> Result<()> {
-    for need in needs {
-        let (needed, available) = (need.needed, (need.available)(caps));
-        if needed > available {
-            let what = need.what.to_owned();
-            return Err(Error::LimitExceeded {
-                what,
-                limit: need.limit,
-                needed,
-                available,
-                advice: need.advice,
-            });
-        }
-    }
-    Ok(())
-}
 
 /// What does not depend on how the problem is cut into slices.
 pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> Vec<Need> {
     let bindings = key.binding_count();
-    // Sections are found by 32-bit indices, so that counts as a limit too.
-    let section: fn(&Caps) -> u64 = |caps| caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
     vec![
         Need {
             what: "a workgroup",
-            limit: "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+            limit: Limit::Threads,
             needed: key.tiles.threads.into(),
-            available: |caps| caps.threads().into(),
             advice: "ask for a device that can run compute shaders, or plan for this one",
         },
         Need {
             what: "a thread that goes through all keys",
-            limit: "max_loop_iterations",
+            limit: Limit::LoopIterations,
             needed: iterations(key, problem.shape.seq_k),
-            available: Caps::loop_iterations,
             advice: "this release of Mesa's llvmpipe leaves loops too early: take a newer one (26.2 was tested and does \
                      not) or another adapter, or split the keys over several calls",
         },
         Need {
             what: "the bindings of this problem",
-            limit: "max_storage_buffers_per_shader_stage",
+            limit: Limit::StorageBuffers,
             needed: bindings as u64,
-            available: |caps| caps.max_storage_buffers_per_shader_stage.into(),
             advice: "leave out statistics, tables, bias or mask",
         },
         Need {
             what: "the statistics of all rows",
-            limit: BINDING,
+            limit: Limit::Indexed,
             needed: u64::from(key.stats.count()).saturating_mul(problem.rows()).saturating_mul(4),
-            available: section,
             advice: "ask for fewer statistics, or call once for each batch",
         },
         Need {
             what: "the tables",
-            limit: BINDING,
+            limit: Limit::Indexed,
             needed: tables.bytes(),
-            available: section,
             advice: "call once for each batch",
         },
     ]
 }
 
+/// Whether a device has what a plan needs.
+pub(super) fn fits(plan: &Plan, caps: &Caps) -> Result<()> {
+    check(&of_plan(plan), caps)?;
+    check_alignment(plan.binding_alignment, plan.params_stride(), caps, OTHER_DEVICE)?;
+    if let Some(rows) = plan.key.rows.filter(|rows| rows.broadcast) {
+        check_subgroup(rows.lanes, caps, OTHER_DEVICE)?;
+    }
+    check_f16(&plan.key, caps)
+}
+
 /// Everything, for a plan that is made.
-pub(super) fn of_plan(plan: &Plan) -> Vec<Need> {
+fn of_plan(plan: &Plan) -> Vec<Need> {
     let mut needs = of_key(&plan.key, &plan.problem, &plan.tables);
     let spans = plan.slices.iter().flat_map(|slice| {
         Tensor::ALL.map(|t| {
@@ -95,76 +72,28 @@ pub(super) fn of_plan(plan: &Plan) -> Vec<Need> {
     needs.extend([
         Need {
             what: "the workgroup memory of this plan",
-            limit: "max_compute_workgroup_storage_size",
+            limit: Limit::WorkgroupMemory,
             needed: plan.workgroup_bytes().into(),
-            available: |caps| caps.max_compute_workgroup_storage_size.into(),
             advice: OTHER_DEVICE,
         },
         Need {
             what: "the largest binding of this plan",
-            limit: BINDING,
+            limit: Limit::Binding,
             needed: spans.max().unwrap_or(0).max(plan.scratch_bytes),
-            available: |caps| caps.max_storage_buffer_binding_size,
             advice: OTHER_DEVICE,
         },
         Need {
             what: "the largest dispatch of this plan",
-            limit: "max_compute_workgroups_per_dimension",
+            limit: Limit::Workgroups,
             needed: workgroups.copied().max().unwrap_or(0).into(),
-            available: |caps| caps.max_compute_workgroups_per_dimension.into(),
             advice: OTHER_DEVICE,
         },
     ]);
     needs
 }
 
-/// Whether what a plan aligns is aligned for a device too: alignments are powers of two, so the larger one serves both.
-pub(super) fn check_alignment(plan: &Plan, caps: &Caps) -> Result<()> {
-    for (what, limit, planned, device) in [
-        (
-            "a binding that this plan aligned for another device",
-            "min_storage_buffer_offset_alignment",
-            plan.binding_alignment,
-            caps.min_storage_buffer_offset_alignment,
-        ),
-        (
-            "the params that this plan aligned for another device",
-            "min_uniform_buffer_offset_alignment",
-            plan.params_stride(),
-            caps.min_uniform_buffer_offset_alignment,
-        ),
-    ] {
-        let device = u64::from(device.max(1));
-        if !planned.is_multiple_of(device) {
-            // More alignment than the plan gives.
-            return Err(Error::LimitExceeded {
-                what: what.to_owned(),
-                limit,
-                needed: device,
-                available: planned,
-                advice: OTHER_DEVICE,
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Whether a device has subgroups of the size that a variant is written for.
-pub(super) fn check_subgroup(key: &PipelineKey, caps: &Caps) -> Result<()> {
-    match key.rows {
-        Some(rows) if rows.broadcast && caps.subgroup_size != Some(rows.lanes) => Err(Error::LimitExceeded {
-            what: "a kernel for subgroups of one size, and the feature SUBGROUP,".to_owned(),
-            limit: "subgroup_size",
-            needed: rows.lanes.into(),
-            available: caps.subgroup_size.unwrap_or(0).into(),
-            advice: OTHER_DEVICE,
-        }),
-        _ => Ok(()),
-    }
-}
-
 /// Whether a device has f16 as a type, where a variant is written with it.
-pub(super) fn check_f16(key: &PipelineKey, caps: &Caps) -> Result<()> {
+fn check_f16(key: &PipelineKey, caps: &Caps) -> Result<()> {
     if key.native_f16 && !caps.shader_f16 {
         return Err(Error::LimitExceeded {
             what: "a kernel with f16 as a type of its own".to_owned(),
@@ -189,8 +118,8 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         return (dim4 + 1).max(3 * (seq_k + 1) + search);
     }
     if let Some(rows) = &key.rows {
-        // Tiles of keys; rows of q and of out.
-        return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows) + 1);
+        // Tiles of keys; parts of the rows of q and of out.
+        return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows * PARTS) + 1);
     }
     let [threads, row_groups, keys, lanes, chunk, v_step] =
         [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]

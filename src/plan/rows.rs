@@ -33,6 +33,9 @@ const ROWS: u32 = 4;
 /// Lanes of a workgroup where there is no subgroup to fit: what processors do at a time.
 const LANES: u32 = 8;
 
+/// Parts, at most, in which a row of q is loaded and one of out is stored, by one piece of text.
+pub(crate) const PARTS: u32 = 4;
+
 impl RowTiles {
     /// Rows of a workgroup.
     pub fn block(&self) -> u32 {

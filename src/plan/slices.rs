@@ -10,6 +10,7 @@ use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, PipelineKey};
 use crate::layout::View;
+use crate::mask::Alignment;
 use crate::problem::Problem;
 use crate::shader::params::{self, Params};
 use crate::tensor::Tensor;
@@ -346,9 +347,23 @@ impl<'a> Slicer<'a> {
         // A search computes scores again in each pass.
         let passes = 1 + u64::from(self.key.search.most_passes(shape.seq_k));
         let per_pair = 2 * (passes * u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v));
-        [size.batches, size.heads, size.rows, shape.seq_k]
+        [size.batches, size.heads]
             .iter()
             .fold(per_pair, |n, &s| n.saturating_mul(s.into()))
+            .saturating_mul(self.pairs_per_head(size.rows))
+    }
+
+    /// Pairs of a row and a key that a kernel goes through in a box of so many rows, at most. Tiles that causal mask and window hide are
+    /// left out, but not by the naive kernel.
+    fn pairs_per_head(&self, rows: u32) -> u64 {
+        let all = u64::from(rows).saturating_mul(self.problem.shape.seq_k.into());
+        // Offsets of their own are known to the device alone.
+        if self.key.kernel == Kernel::Naive || self.problem.alignment == Alignment::PerBatch {
+            return all;
+        }
+        let seq_q = self.problem.shape.seq_q;
+        let visible = |first: u32| self.problem.visible_pairs_of(first, rows.min(seq_q - first));
+        steps(seq_q, rows).map(visible).max().unwrap_or(all)
     }
 
     /// The limit that a box of this size does not fit.

@@ -32,9 +32,10 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let cpu = Cpu::new(problem, inputs, &Mods::default())?;
     let order = match (plan.tiles(), plan.rows()) {
         (Some(tiles), _) => {
-            Order { keys: tiles.keys(), sums: tiles.key_lanes(), dims: 4 * tiles.dim_chunk as usize }
+            let dims = 4 * tiles.dim_chunk as usize;
+            Order { keys: tiles.keys(), sums: tiles.key_lanes(), dims, blocks: None }
         }
-        (_, Some(rows)) => Order { keys: rows.keys, sums: 1, dims: usize::MAX },
+        (_, Some(rows)) => Order { keys: rows.keys, sums: 1, dims: usize::MAX, blocks: Some(BLOCK) },
         _ => {
             return Err(Error::KernelUnavailable {
                 kernel: plan.kernel().name(),
@@ -89,7 +90,13 @@ struct Order {
     sums: u32,
     /// Dims of a sum of products; sums of chunks are added.
     dims: usize,
+    /// Tiles whose weights are summed before they are added to the others, where the order is that of the row kernel: it also sums four
+    /// products, and what a tile adds to out, before they meet what was there.
+    blocks: Option<u32>,
 }
+
+/// As in `shaders/rows.wgsl`.
+const BLOCK: u32 = 64;
 
 fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
@@ -127,6 +134,8 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let mut l = vec![0.0f32; lanes as usize];
     let mut u = vec![0.0f32; lanes as usize];
     let mut o = vec![0.0f32; s.head_dim_v as usize];
+    // Of the blocks before, where there are blocks.
+    let (mut earlier_l, mut earlier_u) = (0.0f32, 0.0f32);
     let mut tile = 0;
     let seq_k = sequences.keys(b);
     while tile < seq_k {
@@ -138,13 +147,13 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                     return NOTHING;
                 }
                 let key = |d| k_type.round(inputs.k[sequences.in_k(&k, [b, kv_head, j, d as u32])]);
-                // Sums of their own of each chunk, and of each four numbers with a soft cap.
+                // Sums of their own of each chunk, and of each four numbers in the row kernel and with a soft cap.
                 let sum_of = |first: usize, dims: &[f32], from: f32| {
                     (first..).zip(dims).fold(from, |sum, (d, &q)| q.mul_add(key(d), sum))
                 };
                 let chunk = order.dims.min(q_row.len());
                 let product = (0..).step_by(chunk).zip(q_row.chunks(chunk)).map(|(first, dims)| {
-                    if problem.softcap.is_none() {
+                    if problem.softcap.is_none() && order.blocks.is_none() {
                         return sum_of(first, dims, 0.0);
                     }
                     (first..).step_by(4).zip(dims.chunks(4)).map(|(d, four)| sum_of(d, four, 0.0)).sum()
@@ -157,16 +166,22 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             })
             .collect();
         let new = scores.iter().copied().fold(m, f32::max);
+        let mut alpha = 1.0;
         if online {
             let by = (m - new).max(FLOOR);
-            let alpha = unit.weight(by);
-            for (l, u) in l.iter_mut().zip(&mut u) {
+            alpha = unit.weight(by);
+            let (l, u) = (l.iter_mut().chain([&mut earlier_l]), u.iter_mut().chain([&mut earlier_u]));
+            for (l, u) in l.zip(u) {
                 *u = alpha * (*u + *l * by);
                 *l *= alpha;
             }
-            o.iter_mut().for_each(|o| *o *= alpha);
         }
         m = new;
+        let mut added = vec![0.0f32; o.len()];
+        if order.blocks.is_none() {
+            o.iter_mut().for_each(|o| *o *= alpha);
+            core::mem::swap(&mut o, &mut added);
+        }
         for (j, &score) in keys.zip(&scores) {
             if score == NOTHING {
                 continue;
@@ -186,14 +201,24 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             {
                 p = 0.0;
             }
-            for (d, o) in (0..).zip(&mut o) {
+            for (d, o) in (0..).zip(&mut added) {
                 *o = p.mul_add(v_type.round(inputs.v[sequences.in_k(&v, [b, kv_head, j, d])]), *o);
+            }
+        }
+        match order.blocks {
+            None => o = added,
+            Some(block) => {
+                o.iter_mut().zip(added).for_each(|(o, added)| *o = o.mul_add(alpha, added));
+                if tile / order.keys % block == block - 1 {
+                    earlier_l += core::mem::take(&mut l[0]);
+                    earlier_u += core::mem::take(&mut u[0]);
+                }
             }
         }
         tile += order.keys;
     }
-    let l: f32 = l.iter().sum();
-    let u: f32 = u.iter().sum();
+    let l: f32 = earlier_l + l.iter().sum::<f32>();
+    let u: f32 = earlier_u + u.iter().sum::<f32>();
     // The sink takes its share of the denominator.
     let sink = match problem.sink {
         Sink::None => NOTHING,

@@ -10,7 +10,6 @@
 //! some feature must not see, and so that compilers need not read what is never run.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// Constants of the header, by name; a switch is 0 or 1.
 pub(crate) type Constants = BTreeMap<&'static str, u32>;
@@ -35,8 +34,8 @@ fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
             let has_otherwise = lines[otherwise].trim() == "} else {";
             let end = if has_otherwise { otherwise + closing_brace(&lines[otherwise..]) } else { otherwise };
             match (taken, has_otherwise) {
-                (true, _) => block(line, &lines[at + 1..otherwise], constants, out),
-                (false, true) => block(line, &lines[otherwise + 1..end], constants, out),
+                (true, _) => block(&lines[at + 1..otherwise], constants, out),
+                (false, true) => block(&lines[otherwise + 1..end], constants, out),
                 (false, false) => {}
             }
             at = end + 1;
@@ -54,18 +53,18 @@ fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
             let body: Vec<String> =
                 lines[at + 1..end].iter().map(|l| replace_word(l, counter, &literal)).collect();
             let body: Vec<&str> = body.iter().map(String::as_str).collect();
-            block(line, &body, constants, out);
+            block(&body, constants, out);
         }
         at = end + 1;
     }
 }
 
-/// A block in place of `line`, so that the names declared in the body stay apart.
-fn block(line: &str, body: &[&str], constants: &Constants, out: &mut String) {
-    let indent = &line[..line.len() - line.trim_start().len()];
-    let _ = writeln!(out, "{indent}{{");
+/// A block, so that the names declared in the body stay apart.
+fn block(body: &[&str], constants: &Constants, out: &mut String) {
+    // Not indented: with thousands of them that would be a good part of the text.
+    out.push_str("{\n");
     expand(body, constants, out);
-    let _ = writeln!(out, "{indent}}}");
+    out.push_str("}\n");
 }
 
 /// Whether the switch is on, if this line opens a marked choice.

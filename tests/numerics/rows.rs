@@ -109,3 +109,18 @@ fn the_twin_and_the_device_agree() {
         );
     }
 }
+
+/// Over very many keys sums lose hardly more than over a few, because those of a block of tiles meet the others as one.
+#[test]
+fn long_rows_lose_little() {
+    let gpu = gpu!();
+    let mut problem = Problem::new(shape([1, 1, 1, 4, 40_000, 8, 8]));
+    problem.stats = Stats::ALL;
+    let case = Case::new(problem, 8);
+    let truth = case.truth();
+    let plan = plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Rows));
+    let got = run_plan(gpu, &plan, &case);
+    assert_right(gpu, &plan, &case, &truth, &got);
+    let off = reference::compare(got.entropy.as_deref().unwrap(), &truth.entropy).max_abs;
+    assert!(off < 3e-5, "the entropy is off by {off:e} on {}", gpu.name);
+}

@@ -400,7 +400,10 @@ fn scores_that_cannot_be_had() {
     for length in [LengthScale::Ssmax, LengthScale::LogTrainLen { train_len: 5 }] {
         let problem = Problem::new(shape([1, 1, 1, 3, 5, 8, 8])).length_scale(length);
         for stage in [ScoreStage::Raw, ScoreStage::Capped] {
-            assert!(matches!(ask(&problem, stage, [0, 0], 0..3), Err(Error::KernelUnavailable { .. })));
+            assert!(matches!(
+                ask(&problem, stage, [0, 0], 0..3),
+                Err(Error::Incompatible { option: "length_scale", .. })
+            ));
         }
         assert!(ask(&problem, ScoreStage::Biased, [0, 0], 0..3).is_ok());
     }

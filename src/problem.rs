@@ -443,7 +443,7 @@ impl Problem {
     /// has no element where the problem does not have it.
     ///
     /// # Errors
-    /// [`Error::Value`] where its extent does not fit 2^62 elements.
+    /// [`Error::Value`](crate::Error::Value) where its extent does not fit 2^62 elements.
     pub fn view(&self, tensor: Tensor) -> Result<View> {
         let s = &self.shape;
         let (heads, seq, dim, layout) = match tensor {

@@ -6,7 +6,8 @@
 use crate::buffers::BufferRef;
 use crate::caps::Caps;
 use crate::context::Slot;
-use crate::error::{Result, within};
+use crate::error::Result;
+use crate::needs::{self, Limit, Need};
 use bytemuck::Pod;
 use core::fmt;
 use std::hash::Hash;
@@ -79,8 +80,10 @@ pub struct Dispatch<S: Shader> {
 pub struct Program<S: Shader> {
     /// Names it to tools that look at a device.
     pub label: String,
-    /// Threads of the largest workgroup.
-    pub threads: u32,
+    /// What it needs of a device beside bindings and workgroups, which the dispatches tell.
+    pub(crate) needs: Vec<Need>,
+    /// Subgroups of this size and no other.
+    pub subgroup: Option<u32>,
     pub dispatches: Vec<Dispatch<S>>,
     pub scratch_bytes: u64,
     /// What the parts and the params are aligned to.
@@ -89,15 +92,24 @@ pub struct Program<S: Shader> {
 }
 
 impl<S: Shader> Program<S> {
-    pub(crate) fn new(label: String, threads: u32, caps: &Caps) -> Self {
+    /// Without a dispatch, and without a need.
+    pub(crate) fn new(label: String, caps: &Caps) -> Self {
         Program {
             label,
-            threads,
+            needs: Vec::new(),
+            subgroup: None,
             dispatches: Vec::new(),
             scratch_bytes: 0,
             binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(16)),
             uniform_alignment: u64::from(caps.min_uniform_buffer_offset_alignment.max(16)),
         }
+    }
+
+    /// Refuses what the device does not have, and keeps the list for the device that it is prepared on.
+    pub(crate) fn require(&mut self, needs: Vec<Need>, caps: &Caps) -> Result<()> {
+        needs::check(&needs, caps)?;
+        self.needs = needs;
+        Ok(())
     }
 
     pub(crate) fn stride(&self) -> u64 {
@@ -120,41 +132,26 @@ impl<S: Shader> Program<S> {
         const ADVICE: &str = "plan for this device";
         let largest = self.dispatches.iter().flat_map(|d| &d.parts).map(|p| p.bytes).max().unwrap_or(0);
         let groups = self.dispatches.iter().flat_map(|d| d.workgroups).max().unwrap_or(0);
-        let needs = [
-            (
-                "a workgroup of this plan",
-                "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-                self.threads.into(),
-                caps.threads().into(),
-            ),
-            (
-                "the largest binding of this plan",
-                "max_storage_buffer_binding_size",
-                largest.max(self.scratch_bytes),
-                caps.max_storage_buffer_binding_size,
-            ),
-            (
-                "the largest dispatch of this plan",
-                "max_compute_workgroups_per_dimension",
-                groups.into(),
-                caps.max_compute_workgroups_per_dimension.into(),
-            ),
-            (
-                "the alignment of this plan",
-                "min_storage_buffer_offset_alignment",
-                caps.min_storage_buffer_offset_alignment.into(),
-                self.binding_alignment,
-            ),
-            (
-                "the alignment of this plan's params",
-                "min_uniform_buffer_offset_alignment",
-                caps.min_uniform_buffer_offset_alignment.into(),
-                self.uniform_alignment,
-            ),
+        let of_dispatches = [
+            Need {
+                what: "the largest binding of this plan",
+                limit: Limit::Binding,
+                needed: largest.max(self.scratch_bytes),
+                advice: ADVICE,
+            },
+            Need {
+                what: "the largest dispatch of this plan",
+                limit: Limit::Workgroups,
+                needed: groups.into(),
+                advice: ADVICE,
+            },
         ];
-        needs
-            .into_iter()
-            .try_for_each(|(what, limit, needed, available)| within(what, limit, needed, available, ADVICE))
+        needs::check(&self.needs, caps)?;
+        if let Some(size) = self.subgroup {
+            needs::check_subgroup(size, caps, ADVICE)?;
+        }
+        needs::check(&of_dispatches, caps)?;
+        needs::check_alignment(self.binding_alignment, self.uniform_alignment, caps, ADVICE)
     }
 }
 
@@ -165,4 +162,59 @@ pub(crate) fn fold(workgroups: u64, caps: &Caps) -> Option<[u32; 2]> {
     let x = workgroups.div_ceil(y);
     // Both are at most `most`, which has 32 bits.
     (y <= most).then_some([x as u32, y as u32])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::{Problem, Shape};
+    use crate::{backward, sampling, softmax};
+
+    type Fits<'a> = &'a dyn Fn(&Caps) -> Result<()>;
+
+    /// A plan goes to any device, so whatever its numbers were made of is asked of that device too: too few rounds of a loop, or another
+    /// size of subgroups, would be wrong numbers in silence.
+    #[test]
+    fn a_plan_for_another_device_is_refused() {
+        let many = Caps::webgpu_default();
+        let mut processor = Caps::webgpu_default();
+        (processor.class, processor.subgroup_size) = (crate::AdapterClass::Cpu, Some(8));
+
+        let chain = sampling::Chain::new().top_k(40);
+        let sampling = sampling::Plan::new(&sampling::Problem::new(1, 1_000_000, chain), &many).unwrap();
+        let forward = Problem::new(Shape { seq_k: 1, ..Shape::self_attention(1, 1, 70_000, 1) });
+        let backward = backward::Plan::new(&backward::Problem::new(forward), &many).unwrap();
+        let softmax = softmax::Plan::new(&softmax::Problem::new(3, 1 << 24), &many).unwrap();
+        let row = softmax::Plan::new(&softmax::Problem::new(3, 1000), &processor).unwrap();
+
+        let refused = |change: fn(&mut Caps), limit: &str, fits: Fits<'_>| {
+            let mut caps = processor.clone();
+            caps.class = many.class;
+            assert_eq!(fits(&caps), Ok(()), "{limit}");
+            change(&mut caps);
+            let error = fits(&caps);
+            let named =
+                matches!(&error, Err(Error::LimitExceeded { limit: named, .. }) if named.contains(limit));
+            assert!(named, "{limit}: {error:?}");
+        };
+        let plans: [Fits<'_>; 3] =
+            [&|caps| sampling.program().fits(caps), &|caps| backward.program().fits(caps), &|caps| {
+                softmax.program().fits(caps)
+            }];
+        for fits in plans {
+            refused(|caps| caps.max_loop_iterations = 100, "max_loop_iterations", fits);
+            refused(|caps| caps.max_compute_workgroup_storage_size = 128, "workgroup_storage_size", fits);
+            refused(|caps| caps.max_storage_buffers_per_shader_stage = 2, "max_storage_buffers", fits);
+            refused(|caps| caps.max_compute_invocations_per_workgroup = 4, "max_compute_invocations", fits);
+            refused(
+                |caps| caps.max_storage_buffer_binding_size = 64,
+                "max_storage_buffer_binding_size",
+                fits,
+            );
+        }
+        let row: Fits<'_> = &|caps| row.program().fits(caps);
+        refused(|caps| caps.subgroup_size = Some(32), "subgroup_size", row);
+        refused(|caps| caps.subgroup_size = None, "subgroup_size", row);
+    }
 }

@@ -79,7 +79,7 @@ impl Attention {
     ///
     /// # Errors
     /// As [`Attention::run`]; [`Error::Value`] for a batch, head or row that the problem does not have;
-    /// [`Error::KernelUnavailable`] for a stage before the masks of a problem with a [`LengthScale`] that counts visible keys.
+    /// [`Error::Incompatible`] for a stage before the masks of a problem with a [`LengthScale`] that counts visible keys.
     ///
     /// ```
     /// # #[cfg(not(target_arch = "wasm32"))]
@@ -315,9 +315,10 @@ impl<'a> Head<'a> {
         }
         let p = &mut self.problem;
         if matches!(p.length_scale, LengthScale::Ssmax | LengthScale::LogTrainLen { .. }) {
-            return Err(Error::KernelUnavailable {
-                kernel: Kernel::Naive.name(),
-                reason: "scores before the masks depend on how many keys the masks leave visible".to_owned(),
+            return Err(Error::Incompatible {
+                option: "length_scale",
+                other: "scores before the masks",
+                why: "it counts the keys that the masks leave visible",
             });
         }
         if stage == ScoreStage::Raw {

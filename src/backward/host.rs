@@ -4,6 +4,7 @@ use super::{Backward, Buffers, Plan, Problem};
 use crate::buffers::BufferRef;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::plan::tables::present;
 use crate::tensor::Tensor;
 
@@ -40,9 +41,13 @@ impl<'a> Inputs<'a> {
         problem.check()?;
         self.forward.check(&problem.forward)?;
         let (extent, rows) = (problem.forward.view(Tensor::Out)?.extent(), problem.forward.shape.rows());
-        for (field, slice, expected) in [("dout", self.dout, extent), ("lse", self.lse, rows)] {
+        // A strided tensor may lie in a longer slice, a packed one is exactly its elements.
+        let packed = !matches!(problem.forward.out_layout, Layout::Strided(_));
+        for (field, slice, expected, exact) in
+            [("dout", self.dout, extent, packed), ("lse", self.lse, rows, true)]
+        {
             let got = slice.len() as u64;
-            if got < expected {
+            if got < expected || (exact && got != expected) {
                 return Err(Error::Length { field, got, expected });
             }
         }

@@ -4,9 +4,10 @@ use super::problem::Problem;
 use super::shader::{Params, Pass, Variant};
 use crate::buffers::BufferRef;
 use crate::caps::Caps;
-use crate::error::{Error, Result, within};
+use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::layout::View;
+use crate::needs::{Limit, Need};
 use crate::plan::{Tables, Tiles, base_params};
 use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use crate::shader::params;
@@ -118,7 +119,6 @@ pub struct Plan {
 const THREADS: u32 = 64;
 /// Numbers kept of a row, as in `shaders/backward/kept.wgsl`.
 const KEPT: u64 = 3;
-const BINDING: &str = "max_storage_buffer_binding_size";
 const WHOLE: &str =
     "call once for each batch, or for some heads at a time: here a tensor has to fit one binding";
 
@@ -149,9 +149,9 @@ impl Plan {
             tables: Tables::new(forward),
             threads,
             key,
-            program: Program::new("attention backward".to_owned(), threads, caps),
+            program: Program::new("attention backward".to_owned(), caps),
         };
-        plan.check_limits(caps)?;
+        plan.program.require(plan.needs(), caps)?;
         plan.program.scratch_bytes = plan.kept_bytes();
         for work in plan.passes() {
             plan.add(&work, caps)?;
@@ -309,51 +309,39 @@ impl Plan {
         })
     }
 
-    fn check_limits(&self, caps: &Caps) -> Result<()> {
+    fn needs(&self) -> Vec<Need> {
+        let need = |what, limit, needed, advice| Need { what, limit, needed, advice };
         let bindings = 6 + u64::from(self.key.bias.is_some()) + u64::from(self.key.mask.is_some());
-        within(
-            "the bindings of this problem",
-            "max_storage_buffers_per_shader_stage",
-            bindings,
-            caps.max_storage_buffers_per_shader_stage.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        within(
-            "a workgroup",
-            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-            1,
-            caps.threads().into(),
-            "ask for a device that can run compute shaders",
-        )?;
-        within(
-            "a workgroup",
-            "max_compute_workgroup_storage_size",
-            u64::from(self.threads) * 4,
-            caps.max_compute_workgroup_storage_size.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        // Indices are 32-bit, so that counts as a limit too.
-        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
+        let default_limits = "ask for a device with WebGPU's default limits";
+        let mut all = vec![
+            need("the bindings of this problem", Limit::StorageBuffers, bindings, default_limits),
+            need(
+                "a workgroup",
+                Limit::Threads,
+                self.threads.into(),
+                "ask for a device that can run compute shaders, or plan for this one",
+            ),
+            need("a workgroup", Limit::WorkgroupMemory, u64::from(self.threads) * 4, default_limits),
+            need("what is kept of all rows", Limit::Indexed, self.kept_bytes(), WHOLE),
+        ];
         for caller in Caller::ALL {
-            within(caller.field(), BINDING, self.bytes(caller), binding, WHOLE)?;
+            all.push(need(caller.field(), Limit::Indexed, self.bytes(caller), WHOLE));
         }
         for (tensor, dtype) in Tensor::MAIN.into_iter().zip(self.problem.forward.dtypes).take(3) {
             let elements = self.bytes(Caller::ALL[tensor as usize]) / 4 * u64::from(32 / dtype.bits());
-            within(tensor.name(), "elements of a binding", elements, u32::MAX.into(), WHOLE)?;
+            all.push(need(tensor.name(), Limit::Numbers, elements, WHOLE));
         }
-        within("what is kept of all rows", BINDING, self.kept_bytes(), binding, WHOLE)?;
         for work in self.passes() {
-            within(
+            all.push(need(
                 "a thread that goes through all keys or rows",
-                "max_loop_iterations",
+                Limit::LoopIterations,
                 work.rounds,
-                caps.loop_iterations(),
                 "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter",
-            )?;
+            ));
             let items = work.items.saturating_mul(work.share.max(self.threads.into()));
-            within("the threads of a pass", "32-bit numbers", items, u32::MAX.into(), WHOLE)?;
+            all.push(need("the threads of a pass", Limit::Numbers, items, WHOLE));
         }
-        Ok(())
+        all
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -69,25 +69,25 @@ impl Problem {
     /// Checks everything that can be known without a device.
     ///
     /// # Errors
-    /// What [`crate::Problem::check`] finds; [`Error::KernelUnavailable`] for an option that has no gradient here;
+    /// What [`crate::Problem::check`] finds; [`Error::Incompatible`] for an option that has no gradient here;
     /// [`Error::Unused`] for a gradient of what the problem does not have; [`Error::Value`] for a layout of a gradient in which
     /// elements share a place.
     pub fn check(&self) -> Result<()> {
         let p = &self.forward;
         p.check()?;
-        for (on, what) in [
+        for (on, option) in [
             (p.packed_q.is_some() || p.packed_k.is_some(), "packed sequences"),
-            (p.adaptive_temperature.is_some(), "adaptive temperature"),
+            (p.adaptive_temperature.is_some(), "adaptive_temperature"),
             (p.top_k.is_some(), "top_k"),
-            (p.qk_norm.is_some(), "normalised q and k"),
+            (p.qk_norm.is_some(), "qk_norm"),
             (p.score_mod.is_some(), "score_mod"),
             (p.mask_mod.is_some(), "mask_mod"),
             (p.dropout.is_some(), "dropout"),
             (p.normalizer != Normalizer::Softmax, "a normalizer other than the softmax"),
         ] {
             if on {
-                let reason = format!("there is no gradient of {what} in this version");
-                return Err(Error::KernelUnavailable { kernel: "backward", reason });
+                let why = "this version does not have its gradient";
+                return Err(Error::Incompatible { option, other: "gradients", why });
             }
         }
         if self.dbias && p.bias.is_none() {

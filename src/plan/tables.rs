@@ -391,7 +391,7 @@ pub(crate) fn length_source(length_scale: LengthScale) -> LengthSource {
     }
 }
 
-/// What generated code needs to know of the normaliser.
+/// What generated code needs to know of the normalizer.
 pub(crate) fn normalizer_source(normalizer: Normalizer) -> NormalizerSource {
     match normalizer {
         Normalizer::Softmax => NormalizerSource::Softmax,

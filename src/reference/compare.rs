@@ -2,6 +2,7 @@
 
 use super::{Bounded, Truth};
 use crate::host::Outputs;
+use crate::kernel::Kernel;
 use crate::problem::Problem;
 
 /// How a result differs from the truth.
@@ -13,8 +14,10 @@ pub struct Comparison {
     pub max_rel: f64,
     /// Largest error as a share of its bound; above 1 the result is wrong.
     pub worst: f64,
-    /// The index where that is.
+    /// The index where that is,
     pub at: usize,
+    /// and the list that it is in, by its field's name: `out`, `lse` and so on; empty for [`compare`], which has one.
+    pub field: &'static str,
     /// Numbers that have no true value (NaN in float64, from NaN or infinity in the inputs): nothing is said about them.
     pub unspecified: usize,
 }
@@ -23,6 +26,11 @@ impl Comparison {
     /// Whether every number that has a true value is within its bound.
     pub fn passes(&self) -> bool {
         self.worst <= 1.0
+    }
+
+    /// Says which list was compared.
+    pub(crate) fn of(self, field: &'static str) -> Self {
+        Comparison { field, ..self }
     }
 
     /// The worse of two comparisons.
@@ -70,12 +78,27 @@ pub fn compare(got: &[f32], truth: &[Bounded]) -> Comparison {
 }
 
 impl Truth {
+    /// With bounds for one kernel, where that computes less precisely than f32: the matrix kernel rounds weights to f16.
+    pub fn of_kernel(mut self, kernel: Kernel) -> Self {
+        if kernel == Kernel::Matrix {
+            for (out, more) in self.out.iter_mut().zip(&self.half_weights) {
+                out.bound += more;
+            }
+            self.half_weights.fill(0.0);
+        }
+        self
+    }
+
     /// Compares all outputs that are there.
     pub fn compare(&self, got: &Outputs) -> Comparison {
-        [(&got.lse, &self.lse), (&got.entropy, &self.entropy), (&got.row_max, &self.row_max)]
-            .into_iter()
-            .filter_map(|(got, truth)| Some(compare(got.as_deref()?, truth)))
-            .fold(compare(&got.out, &self.out), Comparison::merge)
+        [
+            ("lse", &got.lse, &self.lse),
+            ("entropy", &got.entropy, &self.entropy),
+            ("row_max", &got.row_max, &self.row_max),
+        ]
+        .into_iter()
+        .filter_map(|(field, got, truth)| Some(compare(got.as_deref()?, truth).of(field)))
+        .fold(compare(&got.out, &self.out).of("out"), Comparison::merge)
     }
 
     /// The values alone, rounded to f32, with the statistics that the problem asks for.
@@ -113,9 +136,9 @@ mod tests {
             );
             assert!(wrong.max_abs > 0.0, "{wrong:?}");
             // Whatever it is merged with, and on whichever side.
-            let right = compare(&[1.0], &[ONE]);
+            let (right, wrong) = (compare(&[1.0], &[ONE]).of("out"), wrong.of("lse"));
             for merged in [right.merge(wrong), wrong.merge(right)] {
-                assert!(!merged.passes() && merged.at == 1, "{merged:?}");
+                assert!(!merged.passes() && merged.at == 1 && merged.field == "lse", "{merged:?}");
             }
         }
         assert!(!compare(&[1.0], &[ONE, ONE]).passes());

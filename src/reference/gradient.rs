@@ -50,16 +50,17 @@ pub struct Truth {
 impl Truth {
     /// Compares all gradients that are there. (With strided layouts compare element by element: the places between are the caller's.)
     pub fn compare(&self, got: &Gradients) -> Comparison {
-        let optional = [
-            (got.dbias.as_deref(), &self.dbias),
-            (got.dsinks.as_deref(), &self.dsinks),
-            (got.dtemperature.as_deref(), &self.dtemperature),
-        ];
-        [(&got.dq, &self.dq), (&got.dk, &self.dk), (&got.dv, &self.dv)]
-            .into_iter()
-            .map(|(got, truth)| compare(got, truth))
-            .chain(optional.into_iter().filter_map(|(got, truth)| Some(compare(got?, truth))))
-            .fold(Comparison::default(), Comparison::merge)
+        [
+            ("dq", Some(&got.dq), &self.dq),
+            ("dk", Some(&got.dk), &self.dk),
+            ("dv", Some(&got.dv), &self.dv),
+            ("dbias", got.dbias.as_ref(), &self.dbias),
+            ("dsinks", got.dsinks.as_ref(), &self.dsinks),
+            ("dtemperature", got.dtemperature.as_ref(), &self.dtemperature),
+        ]
+        .into_iter()
+        .filter_map(|(field, got, truth)| Some(compare(got?, truth).of(field)))
+        .fold(Comparison::default(), Comparison::merge)
     }
 }
 

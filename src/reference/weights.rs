@@ -15,7 +15,7 @@ pub(super) struct Weights {
     /// Relative, of a sum over all keys.
     pub(super) sums: f64,
     pub(super) row_max: Bounded,
-    /// Where the normaliser has one.
+    /// Where the normalizer has one.
     pub(super) lse: Option<Bounded>,
     /// Where the weights are a distribution.
     pub(super) entropy: Option<Bounded>,

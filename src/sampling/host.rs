@@ -18,7 +18,7 @@ pub struct Inputs<'a> {
     pub chains: Option<&'a [Chain]>,
     /// (rows, `Problem::history`): tokens, `u32::MAX` where there is none.
     pub history: Option<&'a [u32]>,
-    /// (rows, `Problem::bias`): a token, `u32::MAX` where there is none, and its bias.
+    /// (rows, `Problem::bias`): a token, `u32::MAX` where there is none, and its bias: finite, or -inf.
     pub bias: Option<&'a [(u32, f32)]>,
     /// (rows, [`Problem::allowed_words`]): a bit for each token, the lowest first.
     pub allowed: Option<&'a [u32]>,
@@ -54,15 +54,17 @@ impl<'a> Inputs<'a> {
         self
     }
 
-    /// Checks lengths against a problem.
+    /// Checks lengths and values against a problem.
     ///
     /// # Errors
-    /// What [`Problem::check`] finds, [`Error::Length`], [`Error::Missing`] or [`Error::Unused`].
+    /// What [`Problem::check`] finds, [`Error::Length`], [`Error::Missing`], [`Error::Unused`] or [`Error::Value`].
     pub fn check(&self, problem: &Problem) -> Result<()> {
         problem.check()?;
         let rows = u64::from(problem.rows);
         let (got, expected) = (self.logits.len() as u64, problem.extent(problem.rows));
-        if got < expected {
+        // Rows that lie apart may lie in a longer slice, others are exactly their elements.
+        let packed = problem.stride == u64::from(problem.vocab);
+        if got < expected || (packed && got != expected) {
             return Err(Error::Length { field: "logits", got, expected });
         }
         let each = |words: u32| (words > 0).then_some(rows * u64::from(words));
@@ -80,6 +82,10 @@ impl<'a> Inputs<'a> {
             each(problem.bias),
             needs("ask for it with Problem::with_bias"),
         )?;
+        let biases = self.bias.unwrap_or_default();
+        if let Some((_, bias)) = biases.iter().find(|(_, bias)| bias.is_nan() || *bias == f32::INFINITY) {
+            return Err(Error::value("bias", bias, "a finite number, or -inf to rule a token out"));
+        }
         present("allowed", self.allowed.map(<[u32]>::len), each(masks), needs("add Chain::allowed"))
     }
 }

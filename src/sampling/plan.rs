@@ -6,7 +6,8 @@ use super::shader::{COUNTS, Params, Pass, Variant};
 use crate::buffers::BufferRef;
 use crate::caps::{AdapterClass, Caps};
 use crate::dtype::DType;
-use crate::error::{Error, Result, within};
+use crate::error::{Error, Result};
+use crate::needs::{Limit, Need};
 use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use core::fmt;
 
@@ -67,15 +68,15 @@ impl Plan {
         problem.check()?;
         // Two sizes, so that few variants are compiled.
         let cpu = caps.class == AdapterClass::Cpu;
-        // On a processor that plays a GPU barriers cost more than they share out, as long as no thread has too much.
+        // A processor that plays a GPU takes the threads of a workgroup in turn at each barrier: a guess, not measured.
         let small = problem.vocab <= SHORT || (cpu && iterations(problem, 64) <= caps.loop_iterations());
         let useful = if small { 64 } else { 256 };
         let threads = (1 << caps.threads().max(1).ilog2()).min(useful);
-        let program = Program::new("sampling".to_owned(), threads, caps);
+        let program = Program::new("sampling".to_owned(), caps);
         // Workgroups that share a row: enough to keep a device busy with one sequence.
         let groups = problem.vocab.div_ceil(threads * PER_THREAD).min(if cpu { 8 } else { 64 });
         let mut plan = Plan { problem: problem.clone(), threads, groups, slices: 0, program };
-        plan.check_limits(caps)?;
+        plan.program.require(plan.needs(), caps)?;
         plan.cut(caps)?;
         Ok(plan)
     }
@@ -118,42 +119,46 @@ impl Plan {
         HEAD + WORDS * self.problem.chain.steps().len() as u32
     }
 
-    fn check_limits(&self, caps: &Caps) -> Result<()> {
-        within(
-            "a workgroup",
-            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-            1,
-            caps.threads().into(),
-            "ask for a device that can run compute shaders",
-        )?;
-        within(
-            "a workgroup",
-            "max_compute_workgroup_storage_size",
-            // Seven 64-bit sums for each thread, and a number.
-            u64::from(self.threads) * 56 + 16,
-            caps.max_compute_workgroup_storage_size.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        for role in Caller::ALL {
-            if role != Caller::Logits {
-                within(
-                    role.field(),
-                    "max_storage_buffer_binding_size",
-                    self.bytes(role),
-                    binding,
-                    "call once for a part of the rows",
-                )?;
-            }
+    fn needs(&self) -> Vec<Need> {
+        let default_limits = "ask for a device with WebGPU's default limits";
+        let mut all = vec![
+            Need {
+                what: "a workgroup",
+                limit: Limit::Threads,
+                needed: self.threads.into(),
+                advice: "ask for a device that can run compute shaders, or plan for this one",
+            },
+            Need {
+                // Seven 64-bit sums for each thread, and a number.
+                what: "a workgroup",
+                limit: Limit::WorkgroupMemory,
+                needed: u64::from(self.threads) * 56 + 16,
+                advice: default_limits,
+            },
+            Need {
+                // Scratch, settings, and one that a step has of its own.
+                what: "the bindings of a step",
+                limit: Limit::StorageBuffers,
+                needed: 3,
+                advice: default_limits,
+            },
+            Need {
+                what: "a thread that goes through its part of the vocabulary",
+                limit: Limit::LoopIterations,
+                needed: iterations(&self.problem, self.threads),
+                advice: "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter, or a \
+                         smaller vocabulary or history",
+            },
+        ];
+        for role in Caller::ALL.into_iter().filter(|role| *role != Caller::Logits) {
+            all.push(Need {
+                what: role.field(),
+                limit: Limit::Indexed,
+                needed: self.bytes(role),
+                advice: "call once for a part of the rows",
+            });
         }
-        within(
-            "a thread that goes through its part of the vocabulary",
-            "max_loop_iterations",
-            iterations(&self.problem, self.threads),
-            caps.loop_iterations(),
-            "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter, or a smaller \
-             vocabulary or history",
-        )
+        all
     }
 
     /// Rows of a slice: as many as fit.

@@ -1,7 +1,7 @@
 //! The one-shot calls: host slices in, host vectors out.
 
 use super::plan::{Plan, Stat};
-use super::problem::{Problem, RowTemperature};
+use super::problem::{Problem, RowLayout, RowTemperature};
 use super::{Buffers, Softmax};
 use crate::error::{Error, Result};
 use crate::plan::tables::present;
@@ -33,15 +33,19 @@ impl<'a> Inputs<'a> {
     /// What [`Problem::check`] finds, [`Error::Length`], [`Error::Missing`], [`Error::Unused`] or [`Error::Value`].
     pub fn check(&self, problem: &Problem) -> Result<()> {
         problem.check()?;
-        enough("x", self.x, problem.extent(&problem.x_layout))?;
+        check_length("x", self.x, problem, &problem.x_layout)?;
         check_temperature(self.temperature, problem)
     }
 }
 
-/// A strided tensor may lie in a longer slice.
-fn enough(field: &'static str, slice: &[f32], expected: u64) -> Result<()> {
-    let got = slice.len() as u64;
-    if got < expected { Err(Error::Length { field, got, expected }) } else { Ok(()) }
+/// A strided tensor may lie in a longer slice, one without gaps is exactly its elements.
+fn check_length(field: &'static str, slice: &[f32], problem: &Problem, layout: &RowLayout) -> Result<()> {
+    let (got, expected) = (slice.len() as u64, problem.extent(layout));
+    let packed = expected == problem.row_count() * u64::from(problem.len);
+    if got < expected || (packed && got != expected) {
+        return Err(Error::Length { field, got, expected });
+    }
+    Ok(())
 }
 
 fn check_temperature(temperature: Option<&[f32]>, problem: &Problem) -> Result<()> {
@@ -76,7 +80,8 @@ pub struct Outputs {
 pub struct Gradients {
     /// Of x, in `Problem::x_layout`; places that it leaves out are 0.
     pub dx: Vec<f32>,
-    /// Of each row's temperature, where asked for. That of one temperature for all rows is their sum.
+    /// (rows), where asked for: of each row's temperature. Where one temperature is that of all rows, the sum of these numbers is its
+    /// gradient.
     pub d_temperature: Option<Vec<f32>>,
 }
 
@@ -163,9 +168,8 @@ impl Softmax {
         with_temperature: bool,
     ) -> Result<Gradients> {
         let plan = self.plan_backward(problem, with_temperature)?;
-        let extent = problem.extent(&problem.out_layout);
-        enough("out", out, extent)?;
-        enough("d_out", d_out, extent)?;
+        check_length("out", out, problem, &problem.out_layout)?;
+        check_length("d_out", d_out, problem, &problem.out_layout)?;
         check_temperature(temperature, problem)?;
         let prepared = self.prepare(&plan).await?;
         let out = self.upload("out", out).await?;

@@ -6,7 +6,8 @@ use super::share::Share;
 use crate::buffers::BufferRef;
 use crate::caps::Caps;
 use crate::dtype::DType;
-use crate::error::{Error, Result, within};
+use crate::error::{Error, Result};
+use crate::needs::{Limit, Need};
 use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
 use core::fmt;
 use core::ops::Range;
@@ -111,14 +112,10 @@ impl Plan {
         let share = Share::new(problem, backward.is_some(), caps);
         let direction = if backward.is_some() { " backward" } else { "" };
         let label = format!("{}{direction} {}", problem.kind.name(), problem.len);
-        let mut plan = Plan {
-            problem: problem.clone(),
-            backward,
-            share,
-            slices: 0,
-            program: Program::new(label, share.threads.max(share.merge_threads), caps),
-        };
-        plan.check_limits(caps)?;
+        let mut plan =
+            Plan { problem: problem.clone(), backward, share, slices: 0, program: Program::new(label, caps) };
+        plan.program.require(plan.needs(), caps)?;
+        plan.program.subgroup = share.subgroup.then_some(share.threads);
         plan.cut(caps)?;
         Ok(plan)
     }
@@ -152,47 +149,48 @@ impl Plan {
         }
     }
 
+    /// Threads of the largest workgroup.
+    fn threads(&self) -> u32 {
+        self.share.threads.max(self.share.merge_threads)
+    }
+
     /// What does not depend on how the problem is cut into slices.
-    fn check_limits(&self, caps: &Caps) -> Result<()> {
-        // x, out, temperature, stats, partials and dy.
-        within(
-            "the bindings of this problem",
-            "max_storage_buffers_per_shader_stage",
-            6,
-            caps.max_storage_buffers_per_shader_stage.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        within(
-            "a workgroup",
-            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
-            1,
-            caps.threads().into(),
-            "ask for a device that can run compute shaders",
-        )?;
-        within(
-            "a workgroup",
-            "max_compute_workgroup_storage_size",
-            // What all threads add up, and what is left after the first step.
-            u64::from(self.share.threads.max(self.share.merge_threads)) * 48,
-            caps.max_compute_workgroup_storage_size.into(),
-            "ask for a device with WebGPU's default limits",
-        )?;
-        let binding = caps.max_storage_buffer_binding_size.min(4 * u64::from(u32::MAX));
-        let bytes = self.stats_bytes().max(self.problem.row_count() * 4);
-        within(
-            "statistics or temperatures of all rows",
-            "max_storage_buffer_binding_size",
-            bytes,
-            binding,
-            "call once for a part of the rows",
-        )?;
-        within(
-            "a thread that goes through its part of a row",
-            "max_loop_iterations",
-            self.iterations(),
-            caps.loop_iterations(),
-            "cut the row into several calls and merge them, or take a newer driver",
-        )
+    fn needs(&self) -> Vec<Need> {
+        let default_limits = "ask for a device with WebGPU's default limits";
+        vec![
+            Need {
+                // x, out, temperature, stats, partials and dy.
+                what: "the bindings of this problem",
+                limit: Limit::StorageBuffers,
+                needed: 6,
+                advice: default_limits,
+            },
+            Need {
+                what: "a workgroup",
+                limit: Limit::Threads,
+                needed: self.threads().into(),
+                advice: "ask for a device that can run compute shaders, or plan for this one",
+            },
+            Need {
+                // What all threads add up, and what is left after the first step.
+                what: "a workgroup",
+                limit: Limit::WorkgroupMemory,
+                needed: u64::from(self.threads()) * 48,
+                advice: default_limits,
+            },
+            Need {
+                what: "statistics or temperatures of all rows",
+                limit: Limit::Indexed,
+                needed: self.stats_bytes().max(self.problem.row_count() * 4),
+                advice: "call once for a part of the rows",
+            },
+            Need {
+                what: "a thread that goes through its part of a row",
+                limit: Limit::LoopIterations,
+                needed: self.iterations(),
+                advice: "cut the row into several calls and merge them, or take a newer driver",
+            },
+        ]
     }
 
     /// The most rounds that one thread makes in all loops of a shader: sweeps over its tiles, partial results and steps of a
@@ -280,9 +278,7 @@ impl Plan {
         for pass in self.passes() {
             let groups = self.workgroups(pass, count);
             // Twice: a folded dispatch has some workgroups in vain, and threads are numbered in 32 bits.
-            if fold(groups, caps).is_none()
-                || 2 * groups * u64::from(self.program.threads) > u64::from(u32::MAX)
-            {
+            if fold(groups, caps).is_none() || 2 * groups * u64::from(self.threads()) > u64::from(u32::MAX) {
                 return Some(("max_compute_workgroups_per_dimension", groups, most * most));
             }
         }

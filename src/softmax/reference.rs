@@ -45,12 +45,13 @@ pub struct Truth {
 impl Truth {
     /// Compares all outputs that are there. A wrong argmax is infinitely wrong.
     pub fn compare(&self, got: &Outputs) -> Comparison {
-        let mut all = [(&got.lse, &self.lse), (&got.entropy, &self.entropy)]
+        let mut all = [("lse", &got.lse, &self.lse), ("entropy", &got.entropy, &self.entropy)]
             .into_iter()
-            .filter_map(|(got, truth)| Some(compare(got.as_deref()?, truth)))
-            .fold(compare(&got.out, &self.out), Comparison::merge);
-        if got.argmax.as_ref().is_some_and(|argmax| *argmax != self.argmax) {
-            all.worst = f64::INFINITY;
+            .filter_map(|(field, got, truth)| Some(compare(got.as_deref()?, truth).of(field)))
+            .fold(compare(&got.out, &self.out).of("out"), Comparison::merge);
+        if let Some(argmax) = got.argmax.as_ref().filter(|argmax| **argmax != self.argmax) {
+            let at = argmax.iter().zip(&self.argmax).position(|(got, want)| got != want).unwrap_or(0);
+            (all.worst, all.at, all.field) = (f64::INFINITY, at, "argmax");
         }
         all
     }
@@ -328,9 +329,9 @@ fn gradient_row(kind: Kind, row: &[[f64; 2]], tau: f64) -> (Vec<Bounded>, Bounde
 impl Gradients {
     /// Compares with [`gradient_truth`].
     pub fn compare(&self, [dx, d_temperature]: &[Vec<Bounded>; 2]) -> Comparison {
-        let all = compare(&self.dx, dx);
+        let all = compare(&self.dx, dx).of("dx");
         match &self.d_temperature {
-            Some(got) => all.merge(compare(got, d_temperature)),
+            Some(got) => all.merge(compare(got, d_temperature).of("d_temperature")),
             None => all,
         }
     }

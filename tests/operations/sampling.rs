@@ -73,7 +73,7 @@ impl Batch {
         let history = (0..rows * problem.history).map(|_| token(rng)).collect();
         let bias = (0..rows * problem.bias)
             .map(|_| {
-                let bias = rng.pick(&[1.5, -2.0, 0.0, 40.0, f32::NEG_INFINITY, f32::NAN, 1e38]);
+                let bias = rng.pick(&[1.5, -2.0, 0.0, 40.0, f32::NEG_INFINITY, -3e38, 1e38]);
                 (token(rng), bias)
             })
             .collect();
@@ -364,7 +364,19 @@ fn refusals_name_the_field() {
     let two = seeds(2);
     let inputs = Inputs::new(&[0.0; 8], &two);
     assert_eq!(field(inputs.allowed(&[1, 1]).check(&plain).unwrap_err()), "allowed");
-    assert_eq!(field(Inputs::new(&[0.0; 7], &two).check(&plain).unwrap_err()), "logits");
+    for wrong in [7, 9] {
+        assert_eq!(field(Inputs::new(&[0.0; 9][..wrong], &two).check(&plain).unwrap_err()), "logits");
+    }
+    let apart = plain.clone().stride(5);
+    assert!(
+        Inputs::new(&[0.0; 12], &two).check(&apart).is_ok(),
+        "rows that lie apart may lie in a longer slice"
+    );
+    let biased = Problem::new(2, 4, Chain::new().logit_bias()).with_bias(1);
+    for (bias, right) in [(1.0, true), (f32::NEG_INFINITY, true), (f32::INFINITY, false), (nan, false)] {
+        let checked = Inputs::new(&[0.0; 8], &two).bias(&[(1, 0.5), (2, bias)]).check(&biased);
+        assert_eq!(checked.map_err(field), if right { Ok(()) } else { Err("bias") }, "{bias}");
+    }
     let run = |inputs: &Inputs<'_>| op(gpu).run_blocking(&gpu.queue, &plain, inputs).unwrap_err();
     assert_eq!(field(run(&Inputs::new(&[0.0; 8], &two[..1]))), "seeds");
     assert_eq!(field(run(&inputs.chains(&[Chain::new().top_k(3)]))), "chains");

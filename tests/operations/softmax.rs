@@ -416,7 +416,9 @@ fn refusals_name_the_field() {
     assert_eq!(field(problem.clone().layouts(problem.x_layout, over).check().unwrap_err()), "out_layout");
     // To read one place twice is fine.
     assert!(problem.clone().layouts(over, problem.out_layout).check().is_ok());
-    assert_eq!(field(Inputs::new(&[0.0; 5]).check(&problem).unwrap_err()), "x");
+    for wrong in [5, 7] {
+        assert_eq!(field(Inputs::new(&[0.0; 7][..wrong]).check(&problem).unwrap_err()), "x");
+    }
 
     let plan = op(gpu).plan(&problem.clone().with_lse()).expect("a plan");
     let prepared = op(gpu).prepare_blocking(&plan).expect("preparing");

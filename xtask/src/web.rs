@@ -296,4 +296,23 @@ mod tests {
         assert!(parse(&words("--port 70000")).is_err_and(|e| e.contains("65535")));
         assert!(parse(&words("--watch")).is_err_and(|e| e.contains("--watch")));
     }
+
+    /// What a browser runs too may wait only by `common::block_on`. Found here, it need not be found by the build for wasm.
+    #[test]
+    fn tests_for_the_browser_wait_in_its_way() {
+        let crate_root = steps::root().join("examples/web/numerics/src");
+        let text = read(&crate_root.join("lib.rs")).expect("the list of files");
+        let files: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix("\"]")).collect();
+        assert!(files.len() > 5, "{files:?}");
+        for file in files {
+            let text = read(&crate_root.join(file)).expect("a file of tests");
+            for word in ["_blocking(", "std::thread::spawn", "std::time::Instant"] {
+                assert!(
+                    !text.contains(word),
+                    "{file} has {word}: use common::block_on, or take it off the list"
+                );
+            }
+        }
+    }
 }

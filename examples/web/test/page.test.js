@@ -614,7 +614,7 @@ test("the package beside attention: gradients, softmax, drawing tokens", async (
   assert.deepEqual(found.draws[5][0].tokens, [5, 6, 7, 8]);
   assert.deepEqual(found.draws[6][0].tokens, [3, null, null, null]);
   assert.deepEqual(found.errors, ["AttentionError Value rowLength", "AttentionError Value kind", "AttentionError Missing seeds", "AttentionError Value chain",
-    "AttentionError Unknown chain.topQ", "AttentionError KernelUnavailable kernel", "AttentionError Missing dOut"]);
+    "AttentionError Unknown chain.topQ", "AttentionError Incompatible topK", "AttentionError Missing dOut"]);
   assert.deepEqual(troubles, []);
   await close();
 });

@@ -172,7 +172,10 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
             )?;
         }
         if !comparison.passes() {
-            return Err(Fail::Wrong(format!("element {} is beyond its error bound", comparison.at)));
+            return Err(Fail::Wrong(format!(
+                "element {} of {} is beyond its error bound",
+                comparison.at, comparison.field
+            )));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -64,6 +64,33 @@ impl Attention {
         }
     }
 
+    /// With the cooperative matrices of the device's adapter, which a device does not tell: so [`Kernel::Matrix`](crate::Kernel::Matrix)
+    /// can be asked for. Changes nothing on a device that was made without [`MATRIX_FEATURES`](crate::MATRIX_FEATURES).
+    ///
+    /// wgpu calls this experimental and wants that said in an unsafe block, which is the app's to write. Right after [`Attention::new`]:
+    /// what was compiled before is not taken along.
+    ///
+    /// ```no_run
+    /// # async fn example(adapter: wgpu::Adapter) -> Result<(), Box<dyn std::error::Error>> {
+    /// use wgpu_attention::{Attention, MATRIX_FEATURES, OPTIONAL_FEATURES, helpful_limits, wgpu};
+    /// let (device, queue) = adapter
+    ///     .request_device(&wgpu::DeviceDescriptor {
+    ///         required_features: adapter.features() & (OPTIONAL_FEATURES | MATRIX_FEATURES),
+    ///         required_limits: helpful_limits(&adapter),
+    ///         // Safety: the app accepts that wgpu's code for cooperative matrices is unfinished.
+    ///         experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+    ///         ..Default::default()
+    ///     })
+    ///     .await?;
+    /// let attention = Attention::new(&device).with_matrices(&adapter);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_matrices(self, adapter: &wgpu::Adapter) -> Self {
+        let context = self.context().with_matrices(adapter);
+        Attention { inner: Arc::new(Inner { context, pipelines: Variants::default() }), ..self }
+    }
+
     /// With what a [`Tuner`](crate::tune::Tuner) found on this device: it takes the place of the planner's choice for problems of
     /// the classes that were tuned, wherever [`PlanOptions`] leave the choice open. Compiled variants are shared with the original.
     #[cfg(feature = "measure")]

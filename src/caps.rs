@@ -56,6 +56,11 @@ pub struct Caps {
     pub max_loop_iterations: u32,
     /// Lanes of a subgroup, where the device has the feature `SUBGROUP` and all its subgroups are of one size.
     pub subgroup_size: Option<u32>,
+    /// The most lanes of a subgroup, where the device has the feature `SUBGROUP`, and else 0.
+    pub max_subgroup_size: u32,
+    /// Each n for which n x n matrices of f16 can be multiplied with sums in f32, by shaders as they may be written for the device.
+    /// Empty where the device lacks [`MATRIX_FEATURES`] or nobody has said what its adapter has: see [`Caps::with_matrices`].
+    pub matrix_sizes: Vec<u32>,
     /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
     pub shader_f16: bool,
 }
@@ -81,6 +86,7 @@ impl Caps {
         Caps {
             max_loop_iterations: loop_iterations(info),
             subgroup_size: (features.contains(wgpu::Features::SUBGROUP) && least == most).then_some(least),
+            max_subgroup_size: if features.contains(wgpu::Features::SUBGROUP) { most } else { 0 },
             shader_f16: features.contains(wgpu::Features::SHADER_F16),
             ..Self::from_limits(limits, info.device_type.into())
         }
@@ -101,8 +107,42 @@ impl Caps {
             min_uniform_buffer_offset_alignment: limits.min_uniform_buffer_offset_alignment,
             max_loop_iterations: u32::MAX,
             subgroup_size: None,
+            max_subgroup_size: 0,
+            matrix_sizes: Vec::new(),
             shader_f16: false,
         }
+    }
+
+    /// With the cooperative matrices of an adapter ([`wgpu::Adapter::cooperative_matrix_properties`]), as far as a device with these
+    /// features has them and a kernel can use them: square, 8 or 16 wide, f16 in, f32 out.
+    ///
+    /// ```
+    /// use wgpu_attention::{Caps, MATRIX_FEATURES, wgpu};
+    /// use wgpu::CooperativeScalarType::{F16, F32};
+    /// let small = wgpu::CooperativeMatrixProperties {
+    ///     m_size: 8, n_size: 8, k_size: 8, ab_type: F16, cr_type: F32, saturating_accumulation: false,
+    /// };
+    /// let caps = Caps::webgpu_default();
+    /// assert_eq!(caps.clone().with_matrices(MATRIX_FEATURES, &[small]).matrix_sizes, [8]);
+    /// assert!(caps.with_matrices(wgpu::Features::empty(), &[small]).matrix_sizes.is_empty());
+    /// ```
+    pub fn with_matrices(
+        mut self,
+        features: wgpu::Features,
+        properties: &[wgpu::CooperativeMatrixProperties],
+    ) -> Self {
+        use wgpu::CooperativeScalarType::{F16, F32};
+        let has = |size: &u32| {
+            properties.iter().any(|p| {
+                let square = [p.m_size, p.n_size, p.k_size].iter().all(|n| n == size);
+                square && p.ab_type == F16 && p.cr_type == F32
+            })
+        };
+        self.matrix_sizes = match features.contains(MATRIX_FEATURES) {
+            true => [8, 16].into_iter().filter(has).collect(),
+            false => Vec::new(),
+        };
+        self
     }
 
     pub(crate) fn loop_iterations(&self) -> u64 {
@@ -134,6 +174,12 @@ impl Caps {
 /// ([`PlanOptions::native_f16`](crate::PlanOptions)). None is needed, and none for f16 or bf16.
 pub const OPTIONAL_FEATURES: wgpu::Features =
     wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP).union(wgpu::Features::SHADER_F16);
+
+/// Features that [`Kernel::Matrix`](crate::Kernel::Matrix) needs. One of them is experimental in wgpu, which gives it only to who
+/// passes [`wgpu::ExperimentalFeatures::enabled`], an unsafe function: this crate never does, and no device has them by default.
+pub const MATRIX_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+    .union(wgpu::Features::SHADER_F16)
+    .union(wgpu::Features::SUBGROUP);
 
 /// Features without which nothing runs: none.
 pub const REQUIRED_FEATURES: wgpu::Features = wgpu::Features::empty();

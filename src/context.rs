@@ -49,6 +49,17 @@ impl Context {
         Context { device: device.clone(), caps: Caps::from_device(device), nothing, cache }
     }
 
+    /// The same, with what only the adapter can say.
+    pub(crate) fn with_matrices(&self, adapter: &wgpu::Adapter) -> Self {
+        let caps = self.caps.clone();
+        Context {
+            device: self.device.clone(),
+            caps: caps.with_matrices(self.device.features(), &adapter.cooperative_matrix_properties()),
+            nothing: self.nothing.clone(),
+            cache: self.cache.clone(),
+        }
+    }
+
     /// Makes pipelines within error scopes, so that a driver's refusal is an error and not a panic.
     pub(crate) async fn scoped<T>(&self, label: &str, make: impl FnOnce() -> T) -> Result<T> {
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);

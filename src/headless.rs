@@ -1,6 +1,7 @@
 //! A device for scripts, tests and demos. Apps bring their own.
 
-use crate::caps::{OPTIONAL_FEATURES, helpful_limits};
+use crate::attention::Attention;
+use crate::caps::{MATRIX_FEATURES, OPTIONAL_FEATURES, helpful_limits};
 use crate::error::{Error, Result};
 
 /// How to pick an adapter.
@@ -11,6 +12,9 @@ pub struct Options {
     pub adapter: Option<String>,
     /// WebGPU's default limits and no features, as in any browser, rather than what helps.
     pub default_limits: bool,
+    /// [`wgpu::ExperimentalFeatures::enabled`], an unsafe function, gives a device with [`MATRIX_FEATURES`], where the adapter has all of
+    /// them: for [`Kernel::Matrix`](crate::Kernel::Matrix). Not by default.
+    pub experimental: wgpu::ExperimentalFeatures,
 }
 
 impl Options {
@@ -36,6 +40,13 @@ pub struct Gpu {
     pub device: wgpu::Device,
     /// Its queue.
     pub queue: wgpu::Queue,
+}
+
+impl Gpu {
+    /// Attention on the device, with the matrices of the adapter if they were asked for.
+    pub fn attention(&self) -> Attention {
+        Attention::new(&self.device).with_matrices(&self.adapter)
+    }
 }
 
 /// An instance for the back ends of this build; `WGPU_BACKEND` and `WGPU_POWER_PREF` in the environment are heeded.
@@ -71,13 +82,17 @@ pub async fn open(options: &Options) -> Result<Gpu> {
         let limits = wgpu::Limits::default().or_worse_values_from(&adapter.limits());
         (wgpu::Features::empty(), limits)
     } else {
-        (adapter.features() & OPTIONAL_FEATURES, helpful_limits(&adapter))
+        let has = adapter.features();
+        let matrices = options.experimental.is_enabled() && has.contains(MATRIX_FEATURES);
+        let wanted = if matrices { OPTIONAL_FEATURES | MATRIX_FEATURES } else { OPTIONAL_FEATURES };
+        (has & wanted, helpful_limits(&adapter))
     };
     let (device, queue) = adapter
         .request_device(&wgpu::DeviceDescriptor {
             label: Some("wgpu-attention"),
             required_features,
             required_limits,
+            experimental_features: options.experimental,
             ..Default::default()
         })
         .await

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::mask::MaskFormat;
-use crate::plan::{RowTiles, Tiles};
+use crate::plan::{MatrixTiles, RowTiles, Tiles};
 use crate::problem::Problem;
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
@@ -25,6 +25,9 @@ pub enum Kernel {
     Tiled,
     /// Whole rows in the lanes of a subgroup (`shaders/rows.wgsl`): what processors that play a GPU like.
     Rows,
+    /// Cooperative matrices of f16 (`shaders/matrix.wgsl`): where the app has asked for them, see
+    /// [`Attention::with_matrices`](crate::Attention::with_matrices). Never the planner's own choice.
+    Matrix,
     /// Three passes with the score matrix in memory (`shaders/naive.wgsl`): the readable baseline, and what runs
     /// where the device is too small for any tile.
     Naive,
@@ -32,21 +35,27 @@ pub enum Kernel {
 
 impl Kernel {
     /// All members.
-    pub const ALL: [Kernel; 3] = [Kernel::Tiled, Kernel::Rows, Kernel::Naive];
+    pub const ALL: [Kernel; 4] = [Kernel::Tiled, Kernel::Rows, Kernel::Matrix, Kernel::Naive];
 
     /// The name in reports, labels and options.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Tiled => "tiled",
             Kernel::Rows => "rows",
+            Kernel::Matrix => "matrix",
             Kernel::Naive => "naive",
         }
     }
 
     /// Whether it knows all that a problem asks for. Where it does not, a plan that asks for it is refused
-    /// ([`Error::KernelUnavailable`](crate::Error::KernelUnavailable)) with the reason. The tiled kernel knows everything.
+    /// ([`Error::KernelUnavailable`](crate::Error::KernelUnavailable)) with the reason. The tiled kernel knows everything. (What it needs
+    /// of a device is another question, which a plan answers.)
     pub fn supports(self, problem: &Problem) -> bool {
-        self != Kernel::Rows || RowTiles::supports(problem).is_ok()
+        match self {
+            Kernel::Tiled | Kernel::Naive => true,
+            Kernel::Rows => RowTiles::supports(problem).is_ok(),
+            Kernel::Matrix => MatrixTiles::supports(problem).is_ok(),
+        }
     }
 }
 
@@ -259,10 +268,12 @@ pub struct PipelineKey {
     pub head_dim_qk: u32,
     /// Numbers in a row of v and out.
     pub head_dim_v: u32,
-    /// Tile sizes of the tiled kernel; for the others only `threads` counts.
+    /// Tile sizes of the tiled kernel, and who owns which scores in the matrix kernel; for the others only `threads` counts.
     pub tiles: Tiles,
     /// Sizes of the row kernel, where it is that.
     pub rows: Option<RowTiles>,
+    /// Sizes of the matrix kernel, where it is that.
+    pub matrix: Option<MatrixTiles>,
     /// How q, k, v and out are fetched.
     pub access: [Access; 4],
     /// How q, k, v and out are stored.
@@ -328,8 +339,8 @@ impl PipelineKey {
     pub(crate) fn passes(&self) -> &'static [Pass] {
         const WITH_CLASSES: [Pass; 2] = [CLASSIFY, TILED];
         match self.kernel {
-            Kernel::Tiled if self.tile_classes => &WITH_CLASSES,
-            Kernel::Tiled | Kernel::Rows => &WITH_CLASSES[1..],
+            Kernel::Tiled | Kernel::Matrix if self.tile_classes => &WITH_CLASSES,
+            Kernel::Tiled | Kernel::Rows | Kernel::Matrix => &WITH_CLASSES[1..],
             Kernel::Naive => &NAIVE,
         }
     }
@@ -360,9 +371,10 @@ impl PipelineKey {
 impl fmt::Display for PipelineKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attention/{} d{}x{}", self.kernel, self.head_dim_qk, self.head_dim_v)?;
-        match (self.kernel, self.rows) {
-            (Kernel::Tiled, _) => write!(f, " {}", self.tiles)?,
-            (Kernel::Rows, Some(rows)) => write!(f, " {rows}")?,
+        match (self.kernel, self.rows, self.matrix) {
+            (Kernel::Tiled, ..) => write!(f, " {}", self.tiles)?,
+            (Kernel::Rows, Some(rows), _) => write!(f, " {rows}")?,
+            (Kernel::Matrix, _, Some(matrix)) => write!(f, " {matrix}")?,
             _ => write!(f, " {} threads", self.tiles.threads)?,
         }
         if self.dtypes != [DType::F32; 4] {

@@ -140,7 +140,7 @@ pub use attention::Attention;
 pub use backward::Backward;
 pub use block_mask::BlockMask;
 pub use buffers::{BufferRef, Buffers};
-pub use caps::{AdapterClass, Caps, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
+pub use caps::{AdapterClass, Caps, MATRIX_FEATURES, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
 pub use dropout::Dropout;
 pub use dtype::DType;
 pub use error::{Error, Result};
@@ -153,7 +153,8 @@ pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
 pub use owned::OwnedInputs;
 pub use plan::{
-    OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData, Tables, TileClasses, Tiles,
+    MatrixTiles, OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData, Tables,
+    TileClasses, Tiles,
 };
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;

@@ -3,6 +3,7 @@
 //! Nothing here talks to a device, so every decision can be tested with limits made by hand.
 
 mod classes;
+mod matrix;
 mod needs;
 pub(crate) mod rows;
 mod slices;
@@ -11,6 +12,8 @@ pub(crate) mod tables;
 mod tiles;
 
 pub use classes::TileClasses;
+pub(crate) use matrix::MatrixLayout;
+pub use matrix::MatrixTiles;
 pub use rows::RowTiles;
 pub use slices::{Slice, Span};
 pub use tables::{Table, TableData, Tables};
@@ -39,6 +42,9 @@ pub struct PlanOptions {
     pub tiles: Option<Tiles>,
     /// Sizes of the row kernel.
     pub rows: Option<RowTiles>,
+    /// Sizes of the matrix kernel.
+    #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub matrix: Option<MatrixTiles>,
     /// Whether mask tiles are classified first. `Some(TileMask::Classified)` is an error where that cannot be.
     #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
     pub tile_mask: Option<TileMask>,
@@ -74,6 +80,11 @@ impl PlanOptions {
     /// The row kernel with sizes of your choice.
     pub fn rows(rows: RowTiles) -> Self {
         PlanOptions { rows: Some(rows), ..PlanOptions::kernel(Kernel::Rows) }
+    }
+
+    /// The matrix kernel with sizes of your choice.
+    pub fn matrix(matrix: MatrixTiles) -> Self {
+        PlanOptions { matrix: Some(matrix), ..PlanOptions::kernel(Kernel::Matrix) }
     }
 }
 
@@ -121,8 +132,8 @@ impl Plan {
     /// ```
     pub fn new(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Plan> {
         problem.check()?;
-        let Choice { kernel, tiles, rows, reason } = choose(problem, caps, options)?;
-        let mut key = PipelineKey { rows, ..PipelineKey::new(problem, kernel, tiles)? };
+        let Choice { kernel, tiles, rows, matrix, reason } = choose(problem, caps, options)?;
+        let mut key = PipelineKey { rows, matrix, ..PipelineKey::new(problem, kernel, tiles)? };
         let (classes, classes_reason) = classes::choose(problem, caps, &key, options)?;
         key.tile_classes = classes.is_some();
         let (native, f16_reason) = storage::native_f16(&key, caps, options)?;
@@ -208,6 +219,7 @@ impl Plan {
             kernel: Some(self.kernel()),
             tiles: self.tiles(),
             rows: self.rows(),
+            matrix: self.matrix(),
             tile_mask: self.classes.map(|_| TileMask::Classified),
             native_f16: self.f16_reason.as_ref().map(|_| self.key.native_f16),
         }
@@ -223,6 +235,11 @@ impl Plan {
         self.key.rows
     }
 
+    /// Sizes of the matrix kernel, where it is that.
+    pub fn matrix(&self) -> Option<MatrixTiles> {
+        self.key.matrix
+    }
+
     /// The dispatches. Usually one; none for an empty problem.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
@@ -230,14 +247,16 @@ impl Plan {
 
     /// Bytes of workgroup memory that the kernel declares.
     pub fn workgroup_bytes(&self) -> u32 {
-        match self.key.kernel {
-            Kernel::Tiled => self.key.tiles.workgroup_bytes(self.key.head_dim_v),
-            Kernel::Rows | Kernel::Naive => 0,
+        let key = &self.key;
+        match (key.kernel, key.matrix) {
+            (Kernel::Tiled, _) => key.tiles.workgroup_bytes(key.head_dim_v),
+            (_, Some(matrix)) => matrix.workgroup_bytes(key.head_dim_qk, key.head_dim_v),
+            _ => 0,
         }
     }
 
     /// Bytes of device memory beside inputs, outputs and params: the score matrix of the largest slice for the naive kernel, the
-    /// classes of mask tiles for the tiled one, 0 where there are none and for the row kernel.
+    /// classes of mask tiles for the tiled and the matrix kernel, 0 where there are none and for the row kernel.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }
@@ -305,6 +324,7 @@ impl PipelineKey {
             head_dim_v: problem.shape.head_dim_v,
             tiles,
             rows: None,
+            matrix: None,
             access: access(problem)?,
             dtypes: problem.dtypes,
             native_f16: false,
@@ -440,62 +460,91 @@ struct Choice {
     kernel: Kernel,
     tiles: Tiles,
     rows: Option<RowTiles>,
+    matrix: Option<MatrixTiles>,
     reason: String,
 }
 
 impl Choice {
     fn tiled(tiles: Tiles, reason: String) -> Choice {
-        Choice { kernel: Kernel::Tiled, tiles, rows: None, reason }
+        Choice { kernel: Kernel::Tiled, tiles, rows: None, matrix: None, reason }
     }
 
     fn rows(rows: RowTiles, reason: String) -> Choice {
-        Choice { kernel: Kernel::Rows, tiles: only_threads(rows.lanes), rows: Some(rows), reason }
+        let tiles = only_threads(rows.lanes);
+        Choice { kernel: Kernel::Rows, tiles, rows: Some(rows), matrix: None, reason }
+    }
+
+    fn matrix(matrix: MatrixTiles, reason: String) -> Choice {
+        Choice { kernel: Kernel::Matrix, tiles: matrix.tiles(), rows: None, matrix: Some(matrix), reason }
     }
 
     fn naive(caps: &Caps, reason: String) -> Choice {
         let most = caps.threads().max(1);
         let tiles = only_threads(64.min(1 << most.ilog2()));
-        Choice { kernel: Kernel::Naive, tiles, rows: None, reason }
+        Choice { kernel: Kernel::Naive, tiles, rows: None, matrix: None, reason }
     }
 }
 
 fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choice> {
     let unavailable = |kernel: Kernel, reason| Error::KernelUnavailable { kernel: kernel.name(), reason };
     let asked = |sizes: &str| format!("{sizes} asked for");
-    match (options.kernel, options.tiles, options.rows) {
-        (Some(kernel), Some(_), _) if kernel != Kernel::Tiled => {
-            Err(unavailable(kernel, "it has no such tiles to choose".to_owned()))
+    // Sizes belong to one kernel, and to the one that is asked for.
+    let sizes = [
+        (Kernel::Tiled, options.tiles.is_some(), "it has no such tiles to choose"),
+        (Kernel::Rows, options.rows.is_some(), "it has no rows in lanes to choose"),
+        (Kernel::Matrix, options.matrix.is_some(), "it has no matrices to choose"),
+    ];
+    let mut chosen = options.kernel;
+    for (of, given, why_not) in sizes {
+        match chosen {
+            _ if !given => {}
+            Some(kernel) if kernel == of => {}
+            Some(kernel) if options.kernel.is_some() => return Err(unavailable(kernel, why_not.to_owned())),
+            Some(kernel) => {
+                return Err(unavailable(kernel, "sizes of two kernels were asked for".to_owned()));
+            }
+            None => chosen = Some(of),
         }
-        (Some(kernel), _, Some(_)) if kernel != Kernel::Rows => {
-            Err(unavailable(kernel, "it has no rows in lanes to choose".to_owned()))
+    }
+    match chosen {
+        Some(Kernel::Naive) => Ok(Choice::naive(caps, asked("it was"))),
+        Some(Kernel::Tiled) => match options.tiles {
+            Some(tiles) => {
+                tiles.check(&problem.shape, caps)?;
+                Ok(Choice::tiled(tiles, asked("these tiles were")))
+            }
+            None => tiled(problem, caps, "").map_err(|reason| unavailable(Kernel::Tiled, reason)),
+        },
+        Some(Kernel::Rows) => {
+            if let Some(rows) = options.rows {
+                rows.check(problem, caps)?;
+            }
+            let own = RowTiles::choose(problem, caps).map_err(|reason| unavailable(Kernel::Rows, reason))?;
+            Ok(match options.rows {
+                Some(rows) => Choice::rows(rows, asked("these rows were")),
+                None => Choice::rows(own, own.reason()),
+            })
         }
-        (None, Some(_), Some(_)) => {
-            Err(unavailable(Kernel::Tiled, "tiles of two kernels were asked for".to_owned()))
-        }
-        (_, Some(tiles), _) => {
-            tiles.check(&problem.shape, caps)?;
-            Ok(Choice::tiled(tiles, asked("these tiles were")))
-        }
-        (_, None, Some(rows)) => {
-            rows.check(problem, caps)?;
-            RowTiles::choose(problem, caps).map_err(|reason| unavailable(Kernel::Rows, reason))?;
-            Ok(Choice::rows(rows, asked("these rows were")))
-        }
-        (Some(Kernel::Naive), None, None) => Ok(Choice::naive(caps, asked("it was"))),
-        (Some(Kernel::Rows), None, None) => RowTiles::choose(problem, caps)
-            .map(|rows| Choice::rows(rows, rows.reason()))
-            .map_err(|reason| unavailable(Kernel::Rows, reason)),
-        (Some(Kernel::Tiled), None, None) => {
-            tiled(problem, caps, "").map_err(|reason| unavailable(Kernel::Tiled, reason))
-        }
-        (None, None, None) => {
+        Some(Kernel::Matrix) => match options.matrix {
+            Some(matrix) => {
+                MatrixTiles::supports(problem).map_err(|reason| unavailable(Kernel::Matrix, reason))?;
+                matrix.check(&problem.shape, caps)?;
+                Ok(Choice::matrix(matrix, asked("these matrices were")))
+            }
+            None => MatrixTiles::choose(problem, caps)
+                .map(|matrix| Choice::matrix(matrix, matrix.reason()))
+                .map_err(|reason| unavailable(Kernel::Matrix, reason)),
+        },
+        None => {
             let rows = match options.tile_mask {
                 Some(TileMask::Classified) => Err("classes of mask tiles were asked for".to_owned()),
                 _ => RowTiles::is_preferred(problem, caps).and_then(|()| RowTiles::choose(problem, caps)),
             };
+            let remark =
+                MatrixTiles::not_unasked(problem, caps).map(|why| format!("; {why}")).unwrap_or_default();
             match rows {
-                Ok(rows) => Ok(Choice::rows(rows, rows.reason())),
-                Err(why_not) => Ok(tiled(problem, caps, &format!("; not rows in lanes: {why_not}"))
+                Ok(rows) => Ok(Choice::rows(rows, rows.reason() + &remark)),
+                Err(why_not) => Ok(tiled(problem, caps, &format!("; not rows in lanes: {why_not}{remark}"))
                     .unwrap_or_else(|reason| Choice::naive(caps, reason))),
             }
         }

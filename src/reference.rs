@@ -25,6 +25,11 @@
 //! sums side by side, whose lengths add up to n, with one maximum for a tile, and the row kernel one sum of D products for a score and
 //! one of n terms for a row, with a maximum for every few keys.
 //!
+//! The matrix kernel rounds each weight to f16 before it meets v, in units of 2^-15 so that f16's whole range is in use: by 2^-11 of itself,
+//! or, below 2^-29, by no more than 2^-29. [`Truth::of_kernel`] adds `sum_j (2^-11 p_j + 2^-29) |v_j|` to the bound on out for that kernel
+//! alone. (Weights are in terms of a running maximum, and what they are divided by is at least 1, so no error grows.) Its products q k
+//! are of f16 as given, in f32 sums, and the factor on q comes after them: one rounding as before.
+//!
 //! Other normalizers have their bounds in `reference/weights.rs`, each beside its formula.
 //!
 //! Score options add to d_j what their own operations round, a few eps of their terms: soft cap, user code (as fast as its
@@ -74,6 +79,8 @@ pub struct Truth {
     pub entropy: Vec<Bounded>,
     /// (batch, q_heads, seq_q).
     pub row_max: Vec<Bounded>,
+    /// How much further each number of out may be off where weights are rounded to f16, see [`Truth::of_kernel`].
+    pub half_weights: Vec<f64>,
 }
 
 /// Twins in Rust of a problem's user code, which is WGSL and does not run on the CPU. Indices are (batch, head, query, key), of the
@@ -105,7 +112,8 @@ impl Truth {
             Normalizer::Sparsemax | Normalizer::Entmax15 => (Vec::new(), rows.clone()),
         };
         let out = vec![Bounded::default(); problem.view(Tensor::Out)?.extent() as usize];
-        Ok(Truth { out, lse, entropy, row_max: rows })
+        let half_weights = vec![0.0; out.len()];
+        Ok(Truth { out, lse, entropy, row_max: rows, half_weights })
     }
 }
 
@@ -156,6 +164,9 @@ impl<'a> Cpu<'a> {
 const MAX_BIAS: f64 = 1e38;
 const EPS: f64 = 1.0 / (1u64 << 24) as f64;
 const LOG2_NEAR_1: f64 = 1.0 / (1u64 << 21) as f64;
+/// Rounding a weight to f16, and what is lost of one below f16's normal range, which begins at 2^-14 of weights times 2^15.
+const HALF_EPS: f64 = 1.0 / (1u64 << 11) as f64;
+const HALF_TINY: f64 = 1.0 / (1u64 << 29) as f64;
 /// Numbers below f32's normal range may be flushed to 0.
 const TINY: f64 = 1e-36;
 
@@ -272,6 +283,11 @@ pub fn truth_with(problem: &Problem, inputs: &Inputs<'_>, mods: &Mods<'_>) -> Re
 /// # Errors
 /// As [`truth`], and [`Error::Value`] for a row that does not exist.
 pub fn truth_of_rows(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) -> Result<Vec<Vec<Bounded>>> {
+    Ok(rows_of_truth(problem, inputs, rows)?.into_iter().map(|row| row.out).collect())
+}
+
+/// [`truth_of_rows`], each row as a truth of its own in which only out is filled in.
+pub(crate) fn rows_of_truth(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) -> Result<Vec<Truth>> {
     let cpu = Cpu::new(problem, inputs, &Mods::default())?;
     let views = [
         problem.view(Tensor::Q)?,
@@ -286,8 +302,9 @@ pub fn truth_of_rows(problem: &Problem, inputs: &Inputs<'_>, rows: &[[u32; 3]]) 
             cpu.check_row(at)?;
             row(&cpu, &views, at, &mut truth);
             let [b, h, i] = at;
-            let number = |d| truth.out[sequences.in_q(&views[3], [b, h, i, d])];
-            Ok((0..problem.shape.head_dim_v).map(number).collect())
+            let places = (0..problem.shape.head_dim_v).map(|d| sequences.in_q(&views[3], [b, h, i, d]));
+            let (out, half_weights) = places.map(|at| (truth.out[at], truth.half_weights[at])).unzip();
+            Ok(Truth { out, half_weights, ..Truth::default() })
         })
         .collect()
 }
@@ -322,9 +339,9 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     }
 
     // What is dropped is dropped without error; the factor on the rest is rounded, and multiplied with.
-    let mut scaling = 0.0;
+    let (mut scaling, mut dropped_up) = (0.0, 1.0);
     if let (Some(dropout), Some(seed)) = (problem.dropout, inputs.tables.dropout) {
-        scaling = 2.0 * EPS;
+        (scaling, dropped_up) = (2.0 * EPS, 1.0 / dropout.keep());
         for ((&j, p), e) in keys.iter().zip(&mut p).zip(&mut errors) {
             let factor = if dropout.keeps(s, seed, [b, h, i, j]) { 1.0 / dropout.keep() } else { 0.0 };
             (*p, *e) = (*p * factor, *e * factor);
@@ -333,18 +350,21 @@ fn row(cpu: &Cpu<'_>, [q, k, v, out]: &[View; 4], [b, h, i]: [u32; 3], truth: &m
     let [_, _, v_type, out_type] = problem.dtypes;
     let (storing_rel, storing_abs) = out_type.rounding();
     for d in 0..s.head_dim_v {
-        let (mut value, mut size, mut bound) = (0.0, 0.0, 0.0);
+        let (mut value, mut size, mut bound, mut all) = (0.0, 0.0, 0.0, 0.0);
         for ((&j, &p), &e) in keys.iter().zip(&p).zip(&errors) {
             let v = f64::from(v_type.round(inputs.v[sequences.in_k(v, [b, h / s.group(), j, d])]));
             value += p * v;
             size += (p * v).abs();
             bound += e * v.abs();
+            all += v.abs();
         }
         if out_type == DType::F16 {
             value = value.clamp(-65504.0, 65504.0);
         }
         let bound = bound + (2.0 * sums + scaling) * size + storing_rel * value.abs() + storing_abs + TINY;
-        truth.out[sequences.in_q(out, [b, h, i, d])] = Bounded { value, bound };
+        let place = sequences.in_q(out, [b, h, i, d]);
+        truth.out[place] = Bounded { value, bound };
+        truth.half_weights[place] = HALF_EPS * size + HALF_TINY * dropped_up * all;
     }
 }
 

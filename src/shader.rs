@@ -14,7 +14,7 @@ use crate::kernel::{
     Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 use crate::mask::MaskFormat;
-use crate::plan::rows;
+use crate::plan::{MatrixLayout, MatrixTiles, rows};
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 use crate::tensor::Tensor;
@@ -71,11 +71,16 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             ("V_PARTS", v_dim4.div_ceil(part)),
         ]);
     }
+    if let Some(matrix) = &key.matrix {
+        let at = matrix.layout(key.head_dim_qk, key.head_dim_v);
+        numbers.extend(matrix_numbers(matrix, &at, key));
+    }
     if key.search != Search::None {
         let [maxima, sums] = key.search.gathered();
         numbers.extend([("MAXIMA", maxima), ("SUMS", sums)]);
     }
-    let mut text = header(key, &numbers);
+    let mut text = key.matrix.map(|matrix| matrix_prelude(matrix.size)).unwrap_or_default();
+    text.push_str(&header(key, &numbers));
     let dims = [key.head_dim_qk, key.head_dim_qk, key.head_dim_v, key.head_dim_v];
     for (tensor, dim) in Tensor::MAIN.into_iter().zip(dims) {
         let (access, dtype) = (key.access[tensor as usize], key.dtypes[tensor as usize]);
@@ -102,6 +107,49 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What a module with cooperative matrices begins with. (naga has no `enable subgroups`, and does not ask for it.)
+pub(crate) fn matrix_prelude(size: u32) -> String {
+    format!(
+        "enable f16;
+enable wgpu_cooperative_matrix;
+alias Left = coop_mat{size}x{size}<f16, A>;
+alias Right = coop_mat{size}x{size}<f16, B>;
+alias Sums = coop_mat{size}x{size}<f32, C>;
+"
+    )
+}
+
+fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) -> [(&'static str, u32); 24] {
+    let (size, tiles) = (matrix.size, &key.tiles);
+    let columns = matrix.out_blocks * size;
+    [
+        ("SIZE", size),
+        ("ROW_BLOCKS", matrix.row_blocks),
+        ("KEY_BLOCKS", matrix.key_blocks),
+        ("QK_BLOCKS", at.qk_blocks),
+        ("OUT_BLOCKS", matrix.out_blocks),
+        ("KEYS_ABREAST", matrix.abreast.min(matrix.key_blocks)),
+        ("COLUMNS_ABREAST", matrix.abreast.min(matrix.out_blocks)),
+        ("OUT_PARTS", at.out_parts),
+        ("ROWS", tiles.rows()),
+        ("ROW_GROUPS", tiles.row_groups),
+        ("KEYS", tiles.keys()),
+        ("KEY_LANES", tiles.key_lanes()),
+        ("KEYS_PER_THREAD", tiles.keys_per_thread),
+        ("QK_PADDED4", at.qk_blocks * size / 4),
+        ("V_PADDED4", at.out_parts * columns / 4),
+        ("QK_STRIDE", at.qk_stride),
+        ("V_STRIDE", at.v_stride),
+        ("KV_STRIDE", at.qk_stride.max(at.v_stride)),
+        ("WEIGHT_STRIDE", at.weight_stride),
+        ("SCORE_STRIDE", at.score_stride),
+        ("OUT_STRIDE", at.out_stride),
+        ("OUT_COLUMNS4", columns / 4),
+        ("OWNED", at.owned),
+        ("PRODUCTS", matrix.products(at)),
+    ]
 }
 
 /// The constants of a variant.
@@ -156,7 +204,8 @@ pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     let (unit, log2_unit) = if key.softcap { (1.0, LN_2) } else { (LOG2_E, 1.0) };
 
     let mut text = format!("// {key}\n");
-    if key.native_f16 {
+    // With matrices it stands before.
+    if key.native_f16 && key.matrix.is_none() {
         text.push_str("enable f16;\n");
     }
     let _ = writeln!(text, "const UNIT = {unit:?};\nconst LOG2_UNIT = {log2_unit:?};");
@@ -211,13 +260,7 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
     }
     match key.kernel {
         Kernel::Tiled => modules.extend([
-            include_str!("../shaders/key_tiles.wgsl"),
             include_str!("../shaders/tiled.wgsl"),
-            if key.tile_classes {
-                include_str!("../shaders/classes.wgsl")
-            } else {
-                include_str!("../shaders/no_classes.wgsl")
-            },
             if key.tiles.v_chunk > 0 {
                 include_str!("../shaders/v_staged.wgsl")
             } else {
@@ -227,16 +270,30 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         Kernel::Rows => modules.extend([
             include_str!("../shaders/key_tiles.wgsl"),
             include_str!("../shaders/rows.wgsl"),
+            include_str!("../shaders/not_finite.wgsl"),
             if key.rows.is_some_and(|rows| rows.broadcast) {
                 include_str!("../shaders/rows_broadcast.wgsl")
             } else {
                 include_str!("../shaders/rows_uniform.wgsl")
             },
         ]),
+        Kernel::Matrix => modules
+            .extend([include_str!("../shaders/matrix.wgsl"), include_str!("../shaders/not_finite.wgsl")]),
         Kernel::Naive => modules.push(include_str!("../shaders/naive.wgsl")),
     }
-    if key.kernel == Kernel::Tiled && key.search != Search::None {
-        modules.push(include_str!("../shaders/tiled_search.wgsl"));
+    if matches!(key.kernel, Kernel::Tiled | Kernel::Matrix) {
+        modules.extend([
+            include_str!("../shaders/key_tiles.wgsl"),
+            include_str!("../shaders/row_threads.wgsl"),
+            if key.tile_classes {
+                include_str!("../shaders/classes.wgsl")
+            } else {
+                include_str!("../shaders/no_classes.wgsl")
+            },
+        ]);
+        if key.search != Search::None {
+            modules.push(include_str!("../shaders/tiled_search.wgsl"));
+        }
     }
     modules
 }

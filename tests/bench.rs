@@ -38,7 +38,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
         (&["bench", "--shape", "1,3,2,4,4,8"], "multiple"),
         (&["bench", "--shape", "1,1,1,0,4,8"], "nothing to measure"),
         (&["bench", "--preset", "huge"], "sweep"),
-        (&["bench", "--kernel", "magic"], "tiled, rows, naive"),
+        (&["bench", "--kernel", "magic"], "tiled, rows, matrix, naive"),
         (&["bench", "--seconds", "0"], "seconds"),
         (&["tune", "--dry-run", "--file", "x"], "--file"),
     ] {
@@ -93,10 +93,11 @@ fn json_has_rows_machine_and_command() {
     }
     let rows = report["rows"].as_array().unwrap();
     let kernels: Vec<_> = rows.iter().map(|r| r["kernel"].as_str().unwrap()).collect();
-    for kernel in wgpu_attention::Kernel::ALL {
+    // The matrix kernel is not there unasked.
+    for kernel in ["tiled", "rows", "naive"] {
         let left = report["left_out"].as_array().unwrap();
-        let refused = left.iter().filter(|l| l["kernel"] == kernel.name()).count();
-        assert_eq!(kernels.iter().filter(|k| **k == kernel.name()).count() + refused, 2, "{kernels:?}");
+        let refused = left.iter().filter(|l| l["kernel"] == kernel).count();
+        assert_eq!(kernels.iter().filter(|k| **k == kernel).count() + refused, 2, "{kernels:?}");
     }
     for row in rows {
         let shape: Vec<u64> = row["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
@@ -188,6 +189,61 @@ fn all_outputs_come_from_one_run_and_compare_with_an_earlier_one() {
     assert!(out.contains("times as fast"), "{out}");
     let out = succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=40", "--peer", &peer]);
     assert!(out.contains("other 1.0"), "{out}");
+}
+
+/// Whether the adapter has matrices, as the program says.
+fn has_matrices() -> bool {
+    let adapters = json(&succeeds(&["info", "--json"]));
+    let adapter = adapters.as_array().unwrap().iter().find(|a| a["default"] == true).unwrap_or(&adapters[0]);
+    !adapter["matrix_sizes"].as_array().unwrap().is_empty()
+}
+
+/// A ceiling of their own, for the rows of the matrix kernel alone, where they are asked for.
+#[test]
+fn matrices_have_a_ceiling_of_their_own() {
+    if !adapter("matrices_have_a_ceiling_of_their_own") {
+        return;
+    }
+    let sizes = ["bench", "--shape", "1,2,1,40,40,16,1", "--dtype", "f16", "--seconds=40", "--json", "-"];
+    let plain = json(&succeeds(&sizes));
+    assert!(plain["roofs"].get("matrix").is_none(), "nobody asked for them: {plain}");
+    let left = |report: &serde_json::Value| -> Vec<String> {
+        let because = |l: &serde_json::Value| l["because"].as_str().unwrap().to_owned();
+        report["left_out"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|l| l["kernel"] == "matrix")
+            .map(because)
+            .collect()
+    };
+    assert!(left(&plain).is_empty(), "{plain}");
+
+    let asked = json(&succeeds(&[&sizes[..], &["--kernel", "matrix", "--kernel", "tiled"]].concat()));
+    if !has_matrices() {
+        eprintln!("LEFT OUT for want of matrices: the rows of matrices_have_a_ceiling_of_their_own");
+        assert!(asked["roofs"].get("matrix").is_none());
+        assert!(left(&asked)[0].contains("MATRIX_FEATURES"), "{asked}");
+        return;
+    }
+    let roof = asked["roofs"]["matrix"].as_f64().unwrap();
+    assert!(roof > 1e6, "{asked}");
+    let rows = asked["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{asked}");
+    for row in rows {
+        let gflops = row["gflops"].as_f64().unwrap();
+        let of = match row["limit"].as_str().unwrap() {
+            "matrix" => roof,
+            "compute" => asked["roofs"]["fma"].as_f64().unwrap().max(asked["roofs"]["dot"].as_f64().unwrap()),
+            _ => continue,
+        };
+        assert!((row["share"].as_f64().unwrap() / (gflops * 1e9 / of) - 1.0).abs() < 1e-3, "{row}");
+        assert_eq!(row["limit"] == "matrix", row["kernel"] == "matrix", "{row}");
+    }
+    // f32 is nothing for them.
+    let f32s = ["bench", "--shape", "1,1,1,9,9,8", "--kernel", "matrix", "--seconds=20", "--json", "-"];
+    let f32s = json(&succeeds(&f32s));
+    assert!(left(&f32s)[0].contains("f16 only"), "{f32s}");
 }
 
 #[test]

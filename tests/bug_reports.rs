@@ -52,7 +52,7 @@ fn cross_attention_with_77_keys() {
     let mut case = Case::new(Problem::new(shape([1, 10, 10, 300, 77, 64, 64])), 736);
     check_all(gpu, &case);
     case.v.fill(1.0);
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for x in run(gpu, &case, &PlanOptions::kernel(kernel)).out {
             approx::assert_abs_diff_eq!(x, 1.0, epsilon = 1e-6);
         }
@@ -72,7 +72,7 @@ fn padding_by_the_caller_has_no_weight() {
         padded
             .fill(tensor, |[b, h, j, d]| if j < 77 { from[view.index([b, h, j, d]) as usize] } else { 1e4 });
     }
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let (a, b) = (check(gpu, &tight, &options), check(gpu, &padded, &options));
         assert_same_bits(&a, &b, "77 keys, and 77 of 256");
@@ -334,7 +334,7 @@ fn more_than_65535_rows() {
     for (rows, sk) in [(65537, 4), (131_071, 3)] {
         let case = Case::new(Problem::new(shape([1, 1, 1, rows, sk, 8, 8])), 21687);
         let truth = case.truth();
-        for kernel in Kernel::ALL {
+        for kernel in common::KERNELS {
             let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
             let bench = Bench::new(gpu, &plan, &case);
             run_bench(gpu, &plan, &bench);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Bench, Case, plan, shape};
-use wgpu_attention::{Alignment, Kernel, PlanOptions, Problem, Stats, Temperature};
+use wgpu_attention::{Alignment, PlanOptions, Problem, Stats, Temperature};
 
 /// wgpu keeps commands in lists of its own, which double now and then. Anything that each call allocated would be as many as there
 /// are calls.
@@ -19,7 +19,7 @@ fn recording_allocates_nothing() {
     problem.stats = Stats::ALL;
     for problem in [Problem::new(shape([1, 4, 2, 33, 40, 16, 16])), problem] {
         let case = Case::new(problem, 1);
-        for kernel in Kernel::ALL {
+        for kernel in common::KERNELS {
             let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
             let bench = Bench::new(gpu, &plan, &case);
             let bound = gpu.attention.prepare_blocking(&plan).unwrap().bind(&bench.buffers()).unwrap();

@@ -302,7 +302,7 @@ fn small_bindings_cut_by_batch_head_and_row() {
     let mut problems = vec![packed(Layout::Bhsd), packed(Layout::Bshd), packed(odd), packed(transposed)];
     problems.push(plain([1, 1, 1, 700, 9, 8, 8]));
     problems.push(plain([3, 14, 2, 41, 5, 7, 5]).layout(Layout::Bshd));
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for problem in &problems {
             let mut cut = 0;
             for bytes in [1500, 2048, 3000, 4096, 6000, 8192, 20_000, 1 << 20] {
@@ -332,7 +332,7 @@ fn small_bindings_cut_by_batch_head_and_row() {
 
 #[test]
 fn few_workgroups_in_a_dispatch() {
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for most in [1, 2, 3, 4, 7, 100] {
             let caps = caps(|c| c.max_compute_workgroups_per_dimension = most);
             match Plan::new(&plain([5, 6, 2, 21, 19, 8, 8]), &caps, &PlanOptions::kernel(kernel)) {
@@ -379,7 +379,7 @@ fn boundless_limits() {
         c.max_compute_workgroup_size_x = u32::MAX;
         c.max_compute_workgroups_per_dimension = u32::MAX;
     });
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for numbers in [[1, 1, 1, 8, 8, 8, 8], [2048, 32, 32, 1, 1, 8, 8], [4, 64, 8, 4096, 4096, 128, 128]] {
             let plan = Plan::new(&plain(numbers), &caps, &PlanOptions::kernel(kernel)).unwrap();
             assert_within(&plan, &caps);
@@ -420,7 +420,7 @@ fn all_zero_limits_are_an_error() {
 #[test]
 fn more_than_65535_workgroups() {
     let caps = Caps::webgpu_default();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let plan =
             Plan::new(&plain([2048, 32, 32, 1, 1, 8, 8]), &caps, &PlanOptions::kernel(kernel)).unwrap();
         assert_within(&plan, &caps);
@@ -535,7 +535,7 @@ fn shapes_beyond_all_bounds_are_errors() {
         [u32::MAX, u32::MAX, 1, 1, 1, 1, 1],
         [65536, 65536, 65536, 65536, 65536, 65536, 65536],
     ] {
-        for kernel in Kernel::ALL {
+        for kernel in common::KERNELS {
             let refused =
                 Plan::new(&plain(numbers).with_lse(), &Caps::webgpu_default(), &PlanOptions::kernel(kernel));
             let too_wide = kernel == Kernel::Rows && matches!(refused, Err(Error::KernelUnavailable { .. }));
@@ -576,7 +576,7 @@ fn nothing_to_compute_is_no_dispatch() {
 /// Drivers that leave loops after so many rounds get no more than that.
 #[test]
 fn a_driver_that_ends_loops_early() {
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         // The row kernel goes through two keys in a round.
         let (many, least) = if kernel == Kernel::Rows { (200_000, 100_000) } else { (70_000, 70_000) };
         for d in [8, 128, 576] {
@@ -1181,7 +1181,7 @@ proptest! {
     #[test]
     fn any_problem_on_any_device(problem in any_problem(), caps in any_caps(), kernel in 0usize..3) {
         let mut options = PlanOptions::default();
-        options.kernel = Kernel::ALL.get(kernel).copied();
+        options.kernel = common::KERNELS.get(kernel).copied();
         let _ = (problem.flops(), problem.visible_pairs());
         let _ = Tensor::ALL.map(|tensor| (problem.bytes(tensor).is_ok(), problem.bits(tensor)));
         // Inputs that are far too short, before and after anything else is known.

@@ -53,6 +53,14 @@ fn check(gpu: &Gpu, problem: &Problem, seed: u64, bend: Bend<'_>) -> f64 {
         bend(problem, &mut got);
         common::assert_right(gpu, &plan, &case, &truth, &got);
     }
+    if gpu.has_matrices()
+        && let Some(halves) = case.in_halves()
+    {
+        let plan = common::plan(gpu, &halves.problem, &PlanOptions::kernel(Kernel::Matrix));
+        let mut got = common::run_plan(gpu, &plan, &halves);
+        bend(problem, &mut got);
+        common::assert_right(gpu, &plan, &halves, &halves.truth(), &got);
+    }
     let largest = case.v.iter().filter(|v| v.is_finite()).fold(1e-30f32, |m, v| m.max(v.abs()));
     truth.out.iter().map(|x| x.bound).fold(0.0, f64::max) / f64::from(largest)
 }

@@ -266,7 +266,7 @@ fn options(problem: &Problem) -> Vec<Problem> {
 fn every_combination_of_options_in_every_language() {
     let caps = Caps::webgpu_default();
     let mut keys = HashSet::new();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for problem in options(&plain(8, 8)) {
             let plan = plan(&problem, &caps, &PlanOptions::kernel(kernel));
             translate(&plan, &check(&plan, &caps));
@@ -507,7 +507,7 @@ fn user_code_in_every_language() {
         fn mask_mod(batch: u32, head: u32, q_index: u32, k_index: u32) -> bool { return helper(q_index) > k_index; }";
     let (score, mask) = (UserCode::score_mod(score).unwrap(), UserCode::mask_mod(mask).unwrap());
     for caps in classes() {
-        for kernel in Kernel::ALL {
+        for kernel in common::KERNELS {
             for n in 1..4 {
                 for params in [0, 2] {
                     let mut problem = plain(8, 8).user_params(params);
@@ -538,7 +538,7 @@ fn every_head_dim_up_to_1100() {
 #[test]
 fn some_head_dims_in_every_language() {
     let caps = Caps::webgpu_default();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for d in [1, 3, 63, 64, 65, 128, 256, 257, 576, 1025] {
             if !kernel.supports(&plain(d, d)) {
                 assert!(kernel == Kernel::Rows && d > 128, "{kernel} at head dim {d}");
@@ -555,7 +555,7 @@ fn every_way_to_fetch() {
     let caps = Caps::webgpu_default();
     let odd = Layout::Strided(Strides { offset: 1, batch: 100_000, head: 10_000, seq: 20, dim: 2 });
     let mut found = HashSet::new();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for n in 0..16 {
             let pick = |bit: u32| if n >> bit & 1 == 1 { odd } else { Layout::Bshd };
             let problem = plain(8, 8).layouts(pick(0), pick(1), pick(2), pick(3)).with_lse();

@@ -35,7 +35,7 @@ fn many_calls_in_one_submission_do_not_disturb_each_other() {
         base().causal(Alignment::Offset(-3)),
         Problem::new(shape([2, 2, 1, 5, 20, 8, 8])),
     ];
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let mut encoder = encoder(gpu);
         let mut calls = Vec::new();
         for round in 0..3 {
@@ -59,7 +59,7 @@ fn many_calls_in_one_submission_do_not_disturb_each_other() {
 #[test]
 fn one_plan_with_other_buffers_in_one_pass() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let cases: Vec<_> =
             (0..5).map(|seed| Case::new(Problem::new(shape([1, 2, 1, 9, 35, 8, 8])), seed)).collect();
         let plan = plan(gpu, &cases[0].problem, &PlanOptions::kernel(kernel));
@@ -82,7 +82,7 @@ fn one_plan_with_other_buffers_in_one_pass() {
 #[test]
 fn a_call_may_read_what_the_one_before_wrote() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let case = Case::new(Problem::new(shape([1, 2, 1, 9, 35, 8, 8])), 20);
         let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
         let first = run_plan(gpu, &plan, &case);
@@ -121,7 +121,7 @@ fn beside_other_work_in_the_callers_pass() {
         compilation_options: wgpu::PipelineCompilationOptions::default(),
         cache: None,
     });
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let mut case = Case::new(Problem::new(shape([1, 2, 1, 9, 35, 8, 8])), 21);
         let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
         let bench = Bench::new(gpu, &plan, &case);
@@ -385,7 +385,7 @@ fn a_destroyed_device_is_an_error() {
 #[test]
 fn repeats_are_equal_to_the_bit() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for (n, numbers) in [[2, 4, 2, 33, 70, 8, 8], [1, 1, 1, 1, 500, 8, 8], [1, 2, 1, 65, 65, 5, 7]]
             .into_iter()
             .enumerate()
@@ -409,7 +409,7 @@ fn repeats_are_equal_to_the_bit() {
 #[test]
 fn a_batch_of_one_is_a_row_of_the_batch() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let all = Case::new(with_stats(Problem::new(shape([8, 2, 1, 9, 70, 8, 8]))), 41);
         let together = run(gpu, &all, &options);

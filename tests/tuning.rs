@@ -8,7 +8,8 @@ use std::time::Duration;
 use wgpu_attention::measure::{Clock, Effort, Roofs, Stopwatch, Work};
 use wgpu_attention::tune::{Outcome, Stop, Tuner, Tuning, TuningError};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, MaskFormat, PlanOptions, Problem, Sink, Stats, Temperature, Window,
+    Alignment, Broadcast, DType, Kernel, MaskFormat, MatrixTiles, PlanOptions, Problem, Sink, Stats,
+    Temperature, Window,
 };
 
 fn every_option() -> Problem {
@@ -35,7 +36,7 @@ fn work_is_made_for_every_option_and_checks_every_kernel() {
     let gpu = gpu!();
     for problem in [Problem::new(shape([1, 2, 2, 5, 7, 4, 4])), every_option()] {
         let work = pollster::block_on(Work::new(&gpu.attention, &problem)).unwrap();
-        for kernel in Kernel::ALL {
+        for kernel in common::KERNELS {
             let plan = common::plan(gpu, &problem, &PlanOptions::kernel(kernel));
             let ready = pollster::block_on(work.prepare(&plan)).unwrap();
             let checked = pollster::block_on(work.check(&gpu.queue, &ready)).unwrap();
@@ -75,6 +76,8 @@ fn both_clocks_count_the_same_work() {
         pollster::block_on(Roofs::measure(&gpu.attention, &best, Duration::from_millis(300))).unwrap();
     let all = [roofs.fma, roofs.dot, roofs.exp2, roofs.copy, roofs.read, roofs.workgroup];
     assert!(all.iter().all(|r| r.is_finite() && *r > 1e6), "{roofs:?}");
+    assert_eq!(roofs.matrix.is_some(), gpu.has_matrices());
+    assert!(roofs.matrix.is_none_or(|r| r.is_finite() && r > 1e6), "{roofs:?}");
 }
 
 #[test]
@@ -176,4 +179,31 @@ fn files_that_are_none_are_told_apart() {
     let newer = r#"{"format": "wgpu-attention tuning", "version": 2, "anything": []}"#;
     assert_eq!(Tuning::from_json(newer), Err(TuningError::Version { found: 2, supported: 1 }));
     assert!(Tuning::default_path().is_ok_and(|p| p.ends_with("wgpu-attention/tuning.json")));
+}
+
+/// A member of the family like the others, where there are matrices and numbers for them.
+#[test]
+fn the_matrix_kernel_is_tried_where_it_can_run() {
+    let gpu = gpu!();
+    let problem = Problem::new(shape([1, 2, 2, 60, 50, 16, 16])).dtype(DType::F16);
+    let tuner =
+        Tuner::new_blocking(&gpu.attention, &gpu.queue).unwrap().time(Duration::from_secs(20)).enough(1e9);
+    let tuned = tuner.tune_blocking(&problem).unwrap();
+    let mut tried = tuned.candidates.iter().filter(|c| c.options.kernel == Some(Kernel::Matrix)).peekable();
+    assert!(tried.peek().is_some() || tuned.stop == Stop::Time, "{tuned:?}");
+    for candidate in tried {
+        match &candidate.outcome {
+            Outcome::Timed(_) => assert!(gpu.has_matrices()),
+            Outcome::Refused(error) => assert!(!gpu.has_matrices(), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // As a file keeps it, and as it was before there were matrices.
+    let matrix =
+        MatrixTiles { size: 8, threads: 32, row_blocks: 4, key_blocks: 4, out_blocks: 2, abreast: 1 };
+    let options = PlanOptions::matrix(matrix);
+    let text = serde_json::to_string(&options).unwrap();
+    assert_eq!(serde_json::from_str::<PlanOptions>(&text).unwrap(), options);
+    let old = r#"{"kernel": "naive", "tiles": null, "rows": null}"#;
+    assert_eq!(serde_json::from_str::<PlanOptions>(old).unwrap(), PlanOptions::kernel(Kernel::Naive));
 }

@@ -233,7 +233,7 @@ fn an_empty_problem_binds_anything() {
 #[test]
 fn without_keys_nothing_is_asked_of_k_and_v() {
     let gpu = noop();
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         let problem = Problem::new(shape([2, 2, 1, 3, 0, 8, 8])).with_lse();
         let plan = gpu.attention.plan_with(&problem, &PlanOptions::kernel(kernel)).unwrap();
         let (q, tiny, out, stats) =
@@ -257,7 +257,7 @@ fn many_variants_are_made_bound_and_recorded_without_a_complaint() {
     let gpu = noop();
     let odd = Layout::Strided(Strides { offset: 3, batch: 4000, head: 1000, seq: 37, dim: 2 });
     let mut variants = 0;
-    for kernel in Kernel::ALL {
+    for kernel in common::KERNELS {
         for (numbers, layout) in [
             ([2, 2, 1, 3, 5, 8, 8], Layout::Bhsd),
             ([2, 4, 2, 70, 90, 64, 64], Layout::Bshd),

@@ -2,6 +2,7 @@
 
 use super::roofs::Roofs;
 use crate::error::Result;
+use crate::kernel::Kernel;
 use crate::problem::Problem;
 use crate::tensor::Tensor;
 use core::fmt;
@@ -58,13 +59,20 @@ impl Cost {
 
     /// The time that the adapter's lowest roof allows, in seconds, and which roof that is.
     pub fn floor(&self, roofs: &Roofs) -> (f64, Limit) {
+        self.floor_of(roofs, Kernel::Tiled)
+    }
+
+    /// [`Cost::floor`] for one kernel: products on matrices have a roof of their own.
+    pub fn floor_of(&self, roofs: &Roofs, kernel: Kernel) -> (f64, Limit) {
+        let on_matrices = kernel == Kernel::Matrix && roofs.matrix.is_some();
+        let compute = if on_matrices { Limit::Matrix } else { Limit::Compute };
         [
-            (self.flops as f64 / roofs.compute(), Limit::Compute),
+            (self.flops as f64 / roofs.compute_of(kernel), compute),
             (self.pairs as f64 / roofs.exp2, Limit::Exp2),
             (self.bytes as f64 / roofs.memory(), Limit::Memory),
         ]
         .into_iter()
-        .fold((0.0, Limit::Compute), |most, next| if next.0 > most.0 { next } else { most })
+        .fold((0.0, compute), |most, next| if next.0 > most.0 { next } else { most })
     }
 }
 
@@ -75,6 +83,8 @@ impl Cost {
 pub enum Limit {
     /// Multiplications and additions.
     Compute,
+    /// Multiplications and additions of matrices.
+    Matrix,
     /// Exponentials.
     Exp2,
     /// Bytes from and to device memory.
@@ -82,10 +92,11 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// `compute`, `exp2` or `memory`.
+    /// `compute`, `matrix`, `exp2` or `memory`.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Compute => "compute",
+            Limit::Matrix => "matrix",
             Limit::Exp2 => "exp2",
             Limit::Memory => "memory",
         }
@@ -173,10 +184,17 @@ mod tests {
 
     #[test]
     fn the_lowest_roof_is_found() {
-        let roofs = Roofs { fma: 1e9, dot: 2e9, exp2: 1e9, copy: 5e8, read: 1e9, workgroup: 1e9 };
+        let roofs =
+            Roofs { fma: 1e9, dot: 2e9, exp2: 1e9, copy: 5e8, read: 1e9, workgroup: 1e9, matrix: Some(4e9) };
         let shape = Shape::self_attention(1, 1, 1000, 64);
         let (seconds, limit) = Cost::of(&Problem::new(shape)).unwrap().floor(&roofs);
         assert_eq!((seconds, limit), (4.0 * 64.0 * 1e6 / 2e9, Limit::Compute));
+        // Only a kernel that multiplies matrices is held against what matrices reach.
+        let on_matrices = Cost::of(&Problem::new(shape)).unwrap().floor_of(&roofs, Kernel::Matrix);
+        assert_eq!(on_matrices, (4.0 * 64.0 * 1e6 / 4e9, Limit::Matrix));
+        let none = Roofs { matrix: None, ..roofs };
+        let without = Cost::of(&Problem::new(shape)).unwrap().floor_of(&none, Kernel::Matrix);
+        assert_eq!(without, (seconds, Limit::Compute));
         let decode = Cost::of(&Problem::new(Shape { seq_q: 1, ..shape })).unwrap();
         assert_eq!(decode.floor(&roofs), ((2 * 1000 + 2) as f64 * 64.0 * 4.0 / 1e9, Limit::Memory));
         let narrow = Cost::of(&Problem::new(Shape::self_attention(1, 1, 1000, 1))).unwrap();

@@ -2,9 +2,11 @@
 
 use super::stopwatch::Stopwatch;
 use crate::attention::Attention;
-use crate::caps::AdapterClass;
+use crate::caps::{AdapterClass, Caps};
 use crate::error::{Error, Result};
+use crate::kernel::Kernel;
 use crate::memory::{create_buffer, create_buffer_unset};
+use crate::shader::matrix_prelude;
 use crate::shader::unroll::{Constants, unroll};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -24,12 +26,24 @@ pub struct Roofs {
     pub read: f64,
     /// Bytes that threads read from workgroup memory, vec4s side by side.
     pub workgroup: f64,
+    /// Operations of products of f16 matrices with sums in f32, a multiplication and an addition each; `None` where the device has no
+    /// such matrices ([`Caps::matrix_sizes`](crate::Caps::matrix_sizes)), or nobody asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<f64>,
 }
 
 impl Roofs {
     /// The higher of the two that do multiplications and additions.
     pub fn compute(&self) -> f64 {
         self.fma.max(self.dot)
+    }
+
+    /// The one that a kernel's products are held against: that of matrices for the kernel that multiplies matrices, and for it alone.
+    pub fn compute_of(&self, kernel: Kernel) -> f64 {
+        match (kernel, self.matrix) {
+            (Kernel::Matrix, Some(matrix)) => matrix,
+            _ => self.compute(),
+        }
     }
 
     /// The higher of the two that go through memory.
@@ -43,9 +57,13 @@ impl Roofs {
     /// # Errors
     /// [`Error::Driver`], [`Error::OutOfMemory`], [`Error::DeviceLost`].
     pub async fn measure(attention: &Attention, stopwatch: &Stopwatch, time: Duration) -> Result<Roofs> {
-        let share = time / (3 * CHAINS.len() as u32 + 6);
-        let mut best = [0.0f64; 7];
+        let has_matrices = !attention.caps().matrix_sizes.is_empty();
+        let share = time / ((3 + u32::from(has_matrices)) * CHAINS.len() as u32 + 6);
+        let mut best = [0.0f64; 8];
         for (roof, &(kind, chains)) in best.iter_mut().zip(&ROOFS) {
+            if kind == Kind::Matrix && !has_matrices {
+                continue;
+            }
             for &chains in chains {
                 for &threads in kind.threads(attention.caps().class) {
                     let probe = Probe::new(attention, kind, chains, threads).await?;
@@ -53,8 +71,9 @@ impl Roofs {
                 }
             }
         }
-        let [fma, dot, exp2, copy, read, together, workgroup] = best;
-        Ok(Roofs { fma, dot, exp2, copy, read: read.max(together), workgroup })
+        let [fma, dot, exp2, copy, read, together, workgroup, matrix] = best;
+        let matrix = has_matrices.then_some(matrix);
+        Ok(Roofs { fma, dot, exp2, copy, read: read.max(together), workgroup, matrix })
     }
 }
 
@@ -67,12 +86,13 @@ enum Kind {
     Read,
     ReadTogether,
     Workgroup,
+    Matrix,
 }
 
 /// Independent chains in a thread. More hide latencies; too many do not fit the registers.
 const CHAINS: [u32; 3] = [2, 4, 8];
 
-const ROOFS: [(Kind, &[u32]); 7] = [
+const ROOFS: [(Kind, &[u32]); 8] = [
     (Kind::Fma, &CHAINS),
     (Kind::Dot, &CHAINS),
     (Kind::Exp2, &CHAINS),
@@ -80,6 +100,7 @@ const ROOFS: [(Kind, &[u32]); 7] = [
     (Kind::Read, &[1]),
     (Kind::ReadTogether, &[1]),
     (Kind::Workgroup, &[4]),
+    (Kind::Matrix, &CHAINS),
 ];
 
 impl Kind {
@@ -118,8 +139,8 @@ pub(super) struct Probe {
     groups: core::ops::RangeInclusive<u32>,
 }
 
-/// The whole text of one of them.
-fn source(kind: Kind, chains: u32, threads: u32) -> String {
+/// The whole text of one of them; matrices as these capabilities have them, in workgroups of one subgroup.
+fn source(kind: Kind, chains: u32, threads: u32, caps: &Caps) -> String {
     let text = match kind {
         Kind::Fma => include_str!("../../shaders/roofs/fma.wgsl"),
         Kind::Dot => include_str!("../../shaders/roofs/dot.wgsl"),
@@ -128,12 +149,24 @@ fn source(kind: Kind, chains: u32, threads: u32) -> String {
         Kind::Read => include_str!("../../shaders/roofs/read.wgsl"),
         Kind::ReadTogether => include_str!("../../shaders/roofs/read_together.wgsl"),
         Kind::Workgroup => include_str!("../../shaders/roofs/workgroup.wgsl"),
+        Kind::Matrix => include_str!("../../shaders/roofs/matrix.wgsl"),
     };
-    let constants =
+    let threads = if kind == Kind::Matrix { caps.max_subgroup_size } else { threads };
+    let mut constants =
         Constants::from([("THREADS", threads), ("STEPS", STEPS), ("ROUNDS", ROUNDS), ("CHAINS", chains)]);
+    let mut prelude = String::new();
+    if kind == Kind::Matrix {
+        constants.insert("SIZE", matrix_size(caps));
+        prelude = matrix_prelude(matrix_size(caps));
+    }
     let header: String =
         constants.iter().map(|(name, value)| format!("const {name} = {value}u;\n")).collect();
-    unroll(&format!("{header}{text}"), &constants)
+    unroll(&format!("{prelude}{header}{text}"), &constants)
+}
+
+/// The widest matrices.
+fn matrix_size(caps: &Caps) -> u32 {
+    caps.matrix_sizes.iter().max().copied().unwrap_or(0)
 }
 
 /// Work of which nothing is known but that it takes time in proportion.
@@ -161,8 +194,13 @@ impl Probe {
                 )
             }
             Kind::Workgroup => (f64::from(THREADS) * f64::from(ROUNDS * STEPS) * 16.0, 1..=MOST_GROUPS, 48),
+            // Of one subgroup.
+            Kind::Matrix => {
+                let product = 2.0 * f64::from(matrix_size(caps)).powi(3);
+                (product * f64::from(ROUNDS * STEPS * chains), 1..=MOST_GROUPS, 48)
+            }
         };
-        let source = source(kind, chains, threads);
+        let source = source(kind, chains, threads, caps);
         // 0.999 x + 0.001: stays near 1.
         let seed = [0.999f32, 0.001, 0.5].map(|x| [x; 4]);
         let seed =
@@ -267,13 +305,20 @@ mod tests {
 
     #[test]
     fn every_roof_is_valid_wgsl_and_unrolled() {
+        let mut caps = Caps::webgpu_default();
+        (caps.matrix_sizes, caps.max_subgroup_size) = (vec![8], 32);
         for (kind, chains) in ROOFS {
             for &chains in chains {
-                let source = source(kind, chains, THREADS);
+                let source = source(kind, chains, THREADS, &caps);
                 assert!(!source.contains("// unroll"), "{source}");
                 let module = naga::front::wgsl::parse_str(&source).unwrap();
                 let flags = naga::valid::ValidationFlags::all();
-                let mut validator = naga::valid::Validator::new(flags, naga::valid::Capabilities::empty());
+                let mut needs = naga::valid::Capabilities::empty();
+                if kind == Kind::Matrix {
+                    use naga::valid::Capabilities as C;
+                    needs = C::COOPERATIVE_MATRIX | C::SHADER_FLOAT16 | C::SUBGROUP;
+                }
+                let mut validator = naga::valid::Validator::new(flags, needs);
                 validator.validate(&module).unwrap();
             }
         }

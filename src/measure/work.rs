@@ -4,12 +4,13 @@ use super::made::{Made, even_starts, pick_rows, sequences};
 use crate::attention::Attention;
 use crate::buffers::Buffers;
 use crate::error::{Error, Result};
+use crate::kernel::Kernel;
 use crate::memory::{create_buffer, create_buffer_unset};
 use crate::plan::{Plan, Tables};
 use crate::prepared::Bound;
 use crate::problem::Problem;
 use crate::readback;
-use crate::reference::{self, Bounded, Comparison};
+use crate::reference::{self, Comparison, Truth};
 use crate::tensor::Tensor;
 
 /// A problem with inputs on the device: what every kernel that is to be compared is given.
@@ -22,7 +23,7 @@ pub struct Work {
     problem: Problem,
     pub(super) buffers: Owned,
     out_bytes: u64,
-    truth: Vec<([u32; 3], Vec<Bounded>)>,
+    truth: Vec<([u32; 3], Truth)>,
 }
 
 /// The buffers of a problem.
@@ -75,7 +76,7 @@ impl Work {
         let inputs = made.inputs();
         let per_row = u64::from(s.seq_k).saturating_mul(u64::from(s.head_dim_qk) + u64::from(s.head_dim_v));
         let rows = pick_rows(problem, (CHECKED / per_row.max(1)).max(8));
-        let truth = reference::truth_of_rows(problem, &inputs, &rows)?;
+        let truth = reference::rows_of_truth(problem, &inputs, &rows)?;
 
         let [q_type, k_type, v_type, _] = problem.dtypes;
         let upload = |label, bytes: Vec<u8>| upload(attention, label, bytes);
@@ -167,10 +168,11 @@ impl Work {
         let submission = queue.submit([encoder.finish()]);
         let bytes = target.map(self.attention.context(), submission)?.read().await?;
         let out = self.problem.dtypes[Tensor::Out as usize].decode(&bytes);
-        self.compare(&out)
+        self.compare(&out, ready.kernel())
     }
 
-    fn compare(&self, out: &[f32]) -> Result<Checked> {
+    /// A kernel of the caller's own is held to what f32 can do.
+    fn compare(&self, out: &[f32], kernel: Option<Kernel>) -> Result<Checked> {
         let view = self.problem.view(Tensor::Out)?;
         let s = &self.problem.shape;
         let starts =
@@ -182,7 +184,8 @@ impl Work {
         };
         let mut comparison = Comparison::default();
         for (at, truth) in &self.truth {
-            comparison = comparison.merge(reference::compare(&row(*at), truth));
+            let truth = truth.clone().of_kernel(kernel.unwrap_or(Kernel::Tiled));
+            comparison = comparison.merge(reference::compare(&row(*at), &truth.out));
         }
         let rows = (0..s.batch).flat_map(|b| {
             let queries = sequences.queries(b);
@@ -233,6 +236,15 @@ pub(super) enum Inner {
 }
 
 impl Ready {
+    /// The member of the family that it is.
+    fn kernel(&self) -> Option<Kernel> {
+        match &self.0 {
+            Inner::Plan(bound) => Some(bound.plan().kernel()),
+            #[cfg(feature = "user-code")]
+            Inner::Custom(_) => None,
+        }
+    }
+
     /// Slices, see [`Bound::slices`].
     pub fn parts(&self) -> usize {
         match &self.0 {

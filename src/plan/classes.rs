@@ -107,7 +107,7 @@ pub(super) fn choose(
 ) -> Result<(Option<TileClasses>, Option<String>)> {
     let contents = problem.mask.is_some() || problem.documents || problem.mask_mod.is_some();
     let classes = TileClasses::new(problem, key);
-    let hopeless = if key.kernel != Kernel::Tiled {
+    let hopeless = if !matches!(key.kernel, Kernel::Tiled | Kernel::Matrix) {
         Some(format!("the {} kernel has no tiles", key.kernel))
     } else if !contents && problem.bias.is_none() {
         Some("there is no mask but lengths and positions".to_owned())

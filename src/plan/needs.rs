@@ -1,7 +1,7 @@
 //! What a plan of attention needs of a device.
 
 use super::rows::PARTS;
-use super::{Plan, Tables};
+use super::{MatrixTiles, Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, PipelineKey};
@@ -56,6 +56,7 @@ pub(super) fn fits(plan: &Plan, caps: &Caps) -> Result<()> {
     if let Some(rows) = plan.key.rows.filter(|rows| rows.broadcast) {
         check_subgroup(rows.lanes, caps, OTHER_DEVICE)?;
     }
+    check_matrices(&plan.key, caps)?;
     check_f16(&plan.key, caps)
 }
 
@@ -92,6 +93,28 @@ fn of_plan(plan: &Plan) -> Vec<Need> {
     needs
 }
 
+/// Whether a device has the matrices that a variant multiplies, and subgroups that its workgroups are made of.
+fn check_matrices(key: &PipelineKey, caps: &Caps) -> Result<()> {
+    let Some(matrix) = key.matrix else { return Ok(()) };
+    let refused = |what: String, limit, needed: u32, available: u32| Error::LimitExceeded {
+        what,
+        limit,
+        needed: needed.into(),
+        available: available.into(),
+        advice: OTHER_DEVICE,
+    };
+    if !caps.matrix_sizes.contains(&matrix.size) {
+        let what = "a kernel for matrices of one size, and MATRIX_FEATURES,".to_owned();
+        let largest = caps.matrix_sizes.iter().max().copied().unwrap_or(0);
+        return Err(refused(what, "matrix_sizes", matrix.size, largest));
+    }
+    if !matrix.threads.is_multiple_of(caps.max_subgroup_size.max(1)) {
+        let what = "a workgroup of whole subgroups".to_owned();
+        return Err(refused(what, "max_subgroup_size", caps.max_subgroup_size, matrix.threads));
+    }
+    Ok(())
+}
+
 /// Whether a device has f16 as a type, where a variant is written with it.
 fn check_f16(key: &PipelineKey, caps: &Caps) -> Result<()> {
     if key.native_f16 && !caps.shader_f16 {
@@ -121,6 +144,9 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         // Tiles of keys; parts of the rows of q and of out.
         return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows * PARTS) + 1);
     }
+    if let Some(matrix) = &key.matrix {
+        return matrix_iterations(key, matrix, seq_k, passes);
+    }
     let [threads, row_groups, keys, lanes, chunk, v_step] =
         [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]
             .map(u64::from);
@@ -139,5 +165,36 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
     let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + row_groups);
     let attention = row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1);
     let classify = if key.tile_classes { staging(16 * keys * row_groups) } else { 0 };
+    attention.max(classify)
+}
+
+/// [`iterations`] of the matrix kernel.
+fn matrix_iterations(key: &PipelineKey, matrix: &MatrixTiles, seq_k: u64, passes: u64) -> u64 {
+    let at = matrix.layout(key.head_dim_qk, key.head_dim_v);
+    let [threads, rows, keys, lanes, parts] =
+        [matrix.threads, matrix.rows(), matrix.keys(), key.tiles.key_lanes(), at.out_parts].map(u64::from);
+    let dim4 = u64::from(key.head_dim_qk.div_ceil(4));
+    let staging = |vec4s: u64| vec4s.div_ceil(threads) + 1;
+    // Of each block of rows: groups of sums that stand side by side, and what each sum is of.
+    let abreast = matrix.abreast.max(1);
+    let [key_groups, column_groups] =
+        [matrix.key_blocks, matrix.out_blocks].map(|blocks| u64::from(blocks.div_ceil(abreast)));
+    let products = |groups: u64, terms: u32| {
+        u64::from(matrix.row_blocks) * (1 + groups * (1 + u64::from(terms) + 1) + 1) + 1
+    };
+    let score_products = products(key_groups, at.qk_blocks);
+    let out_products = products(column_groups, matrix.key_blocks);
+    let stage_q = staging(rows * u64::from(at.qk_stride / 4));
+    let norms = if key.qk_norm.is_some() { staging(keys) * (u64::from(key.head_dim_qk) + 2) } else { 0 };
+    let scores = staging(keys * u64::from(at.qk_stride / 4)) + norms + score_products;
+    let softmax = staging(keys) + lanes + 1;
+    let output = staging(keys * u64::from(at.v_stride / 4)) + parts * out_products;
+    let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
+    let tiles = seq_k.div_ceil(keys);
+    let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();
+    let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + rows / 4);
+    let attention =
+        stage_q + row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 4 * (lanes + 1);
+    let classify = if key.tile_classes { staging(16 * keys * rows / 4) } else { 0 };
     attention.max(classify)
 }

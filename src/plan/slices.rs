@@ -165,7 +165,7 @@ impl<'a> Slicer<'a> {
 
     fn row_step(&self) -> u32 {
         match self.key.kernel {
-            Kernel::Tiled => self.key.tiles.rows(),
+            Kernel::Tiled | Kernel::Matrix => self.key.tiles.rows(),
             Kernel::Rows => self.key.rows.map_or(1, |rows| rows.block()),
             Kernel::Naive => 1,
         }
@@ -307,8 +307,11 @@ impl<'a> Slicer<'a> {
         let tiles: &Tiles = &self.key.tiles;
         let heads = u64::from(size.batches) * u64::from(size.heads);
         match self.key.kernel {
-            Kernel::Tiled => {
-                let blocks = tiles.shape(self.problem.shape.head_dim_v).v_blocks;
+            Kernel::Tiled | Kernel::Matrix => {
+                let blocks = match self.key.kernel {
+                    Kernel::Tiled => tiles.shape(self.problem.shape.head_dim_v).v_blocks,
+                    _ => 1,
+                };
                 let row_tiles = size.rows.div_ceil(tiles.rows());
                 let classify = self.classes.map(|c| c.workgroups(size.batches, size.heads, row_tiles));
                 let attention = heads.saturating_mul(u64::from(row_tiles) * u64::from(blocks));
@@ -335,7 +338,7 @@ impl<'a> Slicer<'a> {
     /// Elements of the score matrix, which only the naive kernel stores.
     fn scratch(&self, size: Extent) -> u64 {
         match self.key.kernel {
-            Kernel::Tiled | Kernel::Rows => 0,
+            Kernel::Tiled | Kernel::Rows | Kernel::Matrix => 0,
             Kernel::Naive => [size.batches, size.heads, size.rows, self.problem.shape.seq_k.max(1)]
                 .iter()
                 .fold(1u64, |n, &s| n.saturating_mul(s.into())),

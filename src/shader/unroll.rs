@@ -120,7 +120,8 @@ fn replace_word(line: &str, word: &str, by: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = code;
     while let Some(at) = rest.find(word) {
-        let before = rest[..at].chars().next_back();
+        // Directly behind another occurrence it is what that ended with.
+        let before = rest[..at].chars().next_back().or_else(|| out.chars().next_back());
         let after = rest[at + word.len()..].chars().next();
         out.push_str(&rest[..at]);
         // A member (`p.r`) is not the counter.
@@ -156,6 +157,13 @@ for (var r = 0u; r < ROWS; r++) { // unroll
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
         assert!(!text.contains("for"));
+    }
+
+    #[test]
+    fn counters_are_whole_words() {
+        let source = "for (var d = 0u; d < 1u; d++) { // unroll\n    Add(d, dd, x.d, _d, d + d);\n}\n";
+        let text = unroll(source, &Constants::new());
+        assert!(text.contains("Add(0u, dd, x.d, _d, 0u + 0u);"), "{text}");
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl DeviceName {
 pub(super) fn class(problem: &Problem, key: &PipelineKey) -> String {
     // The variant without what is to be chosen.
     let tiles = Tiles { threads: 1, row_groups: 1, keys_per_thread: 1, dim_chunk: 1, v_chunk: 0 };
-    let variant = PipelineKey { kernel: Kernel::Naive, tiles, rows: None, ..key.clone() }.to_string();
+    let variant =
+        PipelineKey { kernel: Kernel::Naive, tiles, rows: None, matrix: None, ..key.clone() }.to_string();
     let variant = variant.replace("attention/naive ", "").replace(" 1 threads", "");
     let s = &problem.shape;
     let heads = u64::from(s.batch) * u64::from(s.q_heads);

@@ -1,13 +1,39 @@
 //! What is tried next to a choice.
 
-use crate::plan::{PlanOptions, RowTiles, Tiles};
+use crate::plan::{MatrixTiles, PlanOptions, RowTiles, Tiles};
 
 /// The same kernel with one size doubled or halved, or with two so that the tile keeps its keys or each thread its work. Not all
 /// fit together or the device: the planner sorts those out.
 pub(super) fn neighbours(options: &PlanOptions) -> Vec<PlanOptions> {
     let tiles = options.tiles.map(near_tiles).unwrap_or_default().into_iter().map(PlanOptions::tiles);
     let rows = options.rows.map(near_rows).unwrap_or_default().into_iter().map(PlanOptions::rows);
-    tiles.chain(rows).collect()
+    let matrix = options.matrix.map(near_matrix).unwrap_or_default().into_iter().map(PlanOptions::matrix);
+    tiles.chain(rows).chain(matrix).collect()
+}
+
+fn near_matrix(t: MatrixTiles) -> Vec<MatrixTiles> {
+    let twice = |n: u32| n.saturating_mul(2);
+    vec![
+        MatrixTiles { key_blocks: twice(t.key_blocks), ..t },
+        MatrixTiles { key_blocks: t.key_blocks / 2, ..t },
+        MatrixTiles { row_blocks: twice(t.row_blocks), threads: twice(t.threads), ..t },
+        MatrixTiles { row_blocks: t.row_blocks / 2, threads: t.threads / 2, ..t },
+        MatrixTiles { row_blocks: twice(t.row_blocks), ..t },
+        MatrixTiles { row_blocks: t.row_blocks / 2, ..t },
+        MatrixTiles { threads: twice(t.threads), ..t },
+        MatrixTiles { threads: t.threads / 2, ..t },
+        MatrixTiles { out_blocks: twice(t.out_blocks), ..t },
+        MatrixTiles { out_blocks: t.out_blocks / 2, ..t },
+        MatrixTiles { abreast: twice(t.abreast), ..t },
+        MatrixTiles { abreast: t.abreast / 2, ..t },
+        // The other size of matrices, for as many rows and keys.
+        MatrixTiles {
+            size: 24u32.saturating_sub(t.size),
+            row_blocks: t.rows() / 24u32.saturating_sub(t.size).max(1),
+            key_blocks: t.keys() / 24u32.saturating_sub(t.size).max(1),
+            ..t
+        },
+    ]
 }
 
 fn near_rows(t: RowTiles) -> Vec<RowTiles> {

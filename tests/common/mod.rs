@@ -14,8 +14,8 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wgpu_attention::{
     AdapterClass, Attention, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel, LengthScale, MaskFormat,
-    NormGains, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature, Tensor,
-    headless, reference, reference::Bounded, validate, wgpu,
+    NormGains, Normalizer, Outputs, Plan, PlanOptions, Problem, Shape, Sink, Stat, TableData, Temperature,
+    Tensor, headless, reference, reference::Bounded, validate, wgpu,
 };
 
 /// Set to 1 to let the tests that need an adapter be skipped, loudly, where there is none.
@@ -29,6 +29,19 @@ pub struct Gpu {
     pub attention: Attention,
     /// Name, driver and back end.
     pub name: String,
+}
+
+impl Gpu {
+    /// Whether the matrix kernel can run here.
+    pub fn has_matrices(&self) -> bool {
+        !self.attention.caps().matrix_sizes.is_empty()
+    }
+
+    /// All kernels that this device has, for [`run`] and [`check`], which give the matrix kernel the case in f16.
+    pub fn kernels(&self) -> impl Iterator<Item = Kernel> + use<> {
+        let matrix = self.has_matrices().then_some(Kernel::Matrix);
+        KERNELS.into_iter().chain(matrix)
+    }
 }
 
 /// The device, or an early return from a test that is allowed to be skipped.
@@ -77,15 +90,24 @@ fn take_turns(gpu: &Gpu) {
 }
 
 fn open() -> Result<Gpu, String> {
-    let headless::Gpu { adapter, device, queue } =
-        block_on(headless::open(&headless::Options::default())).map_err(|e| e.to_string())?;
+    let mut options = headless::Options::default();
+    // Safety: what wgpu's cooperative matrices do is what these tests are there to see.
+    options.experimental = unsafe { wgpu::ExperimentalFeatures::enabled() };
+    let opened = block_on(headless::open(&options)).map_err(|e| e.to_string())?;
+    let attention = opened.attention();
+    let headless::Gpu { adapter, device, queue } = opened;
     let info = adapter.get_info();
     if info.backend == wgpu::Backend::Noop {
         return Err("only wgpu's noop back end was found, which computes nothing".to_owned());
     }
     let name = format!("{} ({} {}, {})", info.name, info.driver, info.driver_info, info.backend);
     say(&format!("adapter: {name}"));
-    let attention = Attention::new(&device);
+    let sizes = &attention.caps().matrix_sizes;
+    if sizes.is_empty() {
+        say("no cooperative matrices of f16 with f32 sums here: the matrix kernel is LEFT OUT of all tests");
+    } else {
+        say(&format!("with cooperative matrices {sizes:?} wide: the matrix kernel runs too"));
+    }
     Ok(Gpu { adapter, device, queue, attention, name })
 }
 
@@ -339,6 +361,32 @@ impl Case {
             k_gain: self.k_gain.as_deref(),
             dropout: self.dropout,
             user: self.user.as_deref(),
+        }
+    }
+
+    /// With q, k and v in f16, for the matrix kernel; `None` where f16 does not hold the inputs, or that kernel does not have an option.
+    pub fn in_halves(&self) -> Option<Case> {
+        let mut case = self.clone();
+        case.problem.dtypes[..3].fill(DType::F16);
+        // Weights in f16 are known to 2^-11 of their sum: that is 1, but dropout makes large ones of those that it keeps, and those of a sigmoid
+        // sum to as many as there are.
+        let kept = case.problem.dropout.map_or(1.0, |dropout| f64::from(1.0 - dropout.rate));
+        let sum = match case.problem.normalizer {
+            Normalizer::Sigmoid { .. } => f64::from(case.problem.shape.seq_k),
+            _ => 1.0,
+        };
+        case.vacuous += 1e-3 * sum / kept;
+        let holds = |x: &f32| !x.is_finite() || x.abs() <= 65504.0;
+        let held = [&self.q, &self.k, &self.v].into_iter().flatten().all(holds);
+        (held && Kernel::Matrix.supports(&case.problem)).then_some(case)
+    }
+
+    /// The case as a kernel takes it.
+    pub fn for_kernel(&self, kernel: Option<Kernel>) -> Case {
+        let halves = self.problem.dtypes[..3] == [DType::F16; 3];
+        match kernel {
+            Some(Kernel::Matrix) if !halves => self.in_halves().expect("a case that f16 holds"),
+            _ => self.clone(),
         }
     }
 
@@ -640,11 +688,13 @@ pub fn plan(gpu: &Gpu, problem: &Problem, options: &PlanOptions) -> Plan {
 
 /// Runs a case in guarded memory, with no comparison.
 pub fn run(gpu: &Gpu, case: &Case, options: &PlanOptions) -> Outputs {
+    let case = &case.for_kernel(options.kernel);
     run_plan(gpu, &plan(gpu, &case.problem, options), case)
 }
 
 /// Runs a case and compares every number with float64.
 pub fn check(gpu: &Gpu, case: &Case, options: &PlanOptions) -> Outputs {
+    let case = &case.for_kernel(options.kernel);
     let plan = plan(gpu, &case.problem, options);
     let got = run_plan(gpu, &plan, case);
     assert_right(gpu, &plan, case, &case.truth(), &got);
@@ -665,10 +715,14 @@ pub fn plan_as_card(gpu: &Gpu, problem: &Problem) -> Plan {
         .unwrap_or_else(|e| panic!("planning {problem:?}: {e}"))
 }
 
-/// The kernels that a problem can be run with.
+/// The kernels that take every storage on every device. The matrix kernel, which takes only f16 and only where there are matrices,
+/// comes by [`check_all`], which gives it the case in f16, by [`Gpu::kernels`] and by tests of its own.
+pub const KERNELS: [Kernel; 3] = [Kernel::Tiled, Kernel::Rows, Kernel::Naive];
+
+/// The kernels that a problem can be run with, on any device.
 pub fn kernels(problem: &Problem) -> impl Iterator<Item = Kernel> + use<> {
     let problem = problem.clone();
-    Kernel::ALL.into_iter().filter(move |kernel| kernel.supports(&problem))
+    KERNELS.into_iter().filter(move |kernel| kernel.supports(&problem))
 }
 
 /// Runs a case with every kernel, and with the tiles of a graphics card too, and compares every number with float64.
@@ -683,10 +737,16 @@ pub fn check_all(gpu: &Gpu, case: &Case) {
     for plan in plans {
         assert_right(gpu, &plan, case, &truth, &run_plan(gpu, &plan, case));
     }
+    if gpu.has_matrices()
+        && let Some(halves) = case.in_halves()
+    {
+        check(gpu, &halves, &PlanOptions::kernel(Kernel::Matrix));
+    }
 }
 
 /// Compares every number with float64, each within its own bound, and refuses bounds that show nothing.
 pub fn assert_right(gpu: &Gpu, plan: &Plan, case: &Case, truth: &reference::Truth, got: &Outputs) {
+    let truth = &truth.clone().of_kernel(plan.kernel());
     let head = || format!("{}, seed {}, on {}\n{plan}\n{:?}", test_name(), case.seed, gpu.name, case.problem);
     let largest = case.v.iter().filter(|v| v.is_finite()).fold(0f32, |m, v| m.max(v.abs()));
     let mut bounds: Vec<f64> = truth.out.iter().map(|x| x.bound).collect();

@@ -24,7 +24,7 @@ fn picture(gpu: &crate::common::Gpu, kernel: Kernel, causal: Alignment, sq: u32,
 #[test]
 fn pictures() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         for (causal, sq, sk, want) in [
             (Alignment::BottomRight, 2, 5, "xxxx.\nxxxxx"),
             (Alignment::TopLeft, 2, 5, "x....\nxx..."),
@@ -77,7 +77,7 @@ fn offsets_from_the_device_are_clamped() {
     let problem = Problem::new(shape([4, 1, 1, 33, 70, 8, 8])).causal(Alignment::PerBatch).with_lse();
     let mut case = Case::new(problem.clone(), 4);
     case.causal_offset = Some(vec![i32::MAX, i32::MIN, i32::MAX - 40, 5]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = plan(gpu, &problem, &PlanOptions::kernel(kernel));
         let bench =
             Bench::with_tables(gpu, &plan, &case, &[i32::MAX, i32::MIN, i32::MAX - 40, 5].map(|x| x as u32));
@@ -101,7 +101,7 @@ fn with_valid_lengths_both_must_hold() {
 #[test]
 fn a_row_that_sees_one_key_is_that_value() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let case = Case::new(Problem::new(shape([1, 3, 3, 20, 20, 8, 8])).causal(Alignment::TopLeft), 6);
         let got = run(gpu, &case, &PlanOptions::kernel(kernel)).out;
         let view = case.problem.view(Tensor::Out).unwrap();

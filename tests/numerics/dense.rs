@@ -4,7 +4,7 @@ use crate::common::{
     Bench, Case, Guarded, assert_right, assert_same_bits, check, check_all, plan, run, run_bench, shape,
 };
 use crate::gpu;
-use wgpu_attention::{Alignment, Broadcast, DType, Kernel, MaskFormat, PlanOptions, Problem, Stats, Tensor};
+use wgpu_attention::{Alignment, Broadcast, DType, MaskFormat, PlanOptions, Problem, Stats, Tensor};
 
 const FORMATS: [MaskFormat; 2] = [MaskFormat::Bytes, MaskFormat::Bits];
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
@@ -41,7 +41,7 @@ fn every_broadcast() {
 fn batch_and_head_are_not_confused() {
     let gpu = gpu!();
     for format in FORMATS {
-        for kernel in Kernel::ALL {
+        for kernel in gpu.kernels() {
             let with = |sizes| {
                 let case = Case::new(problem([2, 2, 2, 5, 11, 8, 8]).mask(format, Broadcast(sizes)), 3);
                 check(gpu, &case, &PlanOptions::kernel(kernel)).out
@@ -56,7 +56,7 @@ fn batch_and_head_are_not_confused() {
 fn one_bias_for_two_heads() {
     let gpu = gpu!();
     for dtype in DTYPES {
-        for kernel in Kernel::ALL {
+        for kernel in gpu.kernels() {
             let with = |heads| {
                 let mut case =
                     Case::new(problem([1, 2, 2, 4, 4, 2, 2]).bias(dtype, Broadcast([1, heads, 4, 4])), 4);
@@ -94,7 +94,7 @@ fn the_last_pair_of_an_exact_buffer() {
                     case.mask = Some(mask.clone());
                     let truth = case.truth();
                     mask.resize(mask.len().next_multiple_of(4), behind);
-                    for kernel in Kernel::ALL {
+                    for kernel in crate::common::KERNELS {
                         let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
                         assert_eq!(plan.tensor_bytes(Tensor::Mask), mask.len() as u64);
                         let mut bench = Bench::new(gpu, &plan, &case);
@@ -113,7 +113,7 @@ fn the_last_pair_of_an_exact_buffer() {
             // NaN behind the last number, where it leaves half of a word.
             let used = pairs * dtype.bits() as usize / 8;
             bytes[used..].fill(0xff);
-            for kernel in Kernel::ALL {
+            for kernel in crate::common::KERNELS {
                 let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
                 assert_eq!(plan.tensor_bytes(Tensor::Bias), bytes.len() as u64);
                 let mut bench = Bench::new(gpu, &plan, &case);
@@ -135,7 +135,7 @@ fn rows_of_minus_infinity_are_empty() {
         let hidden = |i: usize| i == 0 || i == 3 || i == 5;
         case.bias = Some((0..420).map(|n| if hidden(n / 70) { f32::NEG_INFINITY } else { 0.5 }).collect());
         check_all(gpu, &case);
-        for kernel in Kernel::ALL {
+        for kernel in gpu.kernels() {
             let got = check(gpu, &case, &PlanOptions::kernel(kernel));
             for row in (0..12).filter(|row| hidden(row % 6)) {
                 assert_eq!(got.out[row * 8..row * 8 + 8], [0.0; 8]);
@@ -167,7 +167,7 @@ fn the_least_finite_bias() {
         let mut case = Case::new(problem([1, 1, 1, 4, 70, 8, 8]).bias(dtype, Broadcast([1, 1, 4, 70])), 9);
         case.bias = Some((0..280).map(|n| if n % 70 >= 20 * (n / 70) { least } else { 0.0 }).collect());
         let truth = case.truth();
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let got = run(gpu, &case, &PlanOptions::kernel(kernel));
             let finite = |list: &[f32]| list.iter().all(|x| x.is_finite());
             assert!(
@@ -200,7 +200,7 @@ fn a_bad_bias_stays_in_its_row() {
     let gpu = gpu!();
     for dtype in DTYPES {
         let clean = Case::new(problem([1, 2, 1, 9, 40, 8, 8]).bias(dtype, Broadcast([1, 2, 9, 40])), 10);
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let options = PlanOptions::kernel(kernel);
             let want = run(gpu, &clean, &options);
             for (row, bad) in [(0, f32::NAN), (7, f32::INFINITY), (17, f32::NAN), (12, f32::INFINITY)] {
@@ -227,7 +227,7 @@ fn a_causal_mask_in_every_form() {
     for s in [16, 31, 32, 40, 65] {
         let sizes = Broadcast([1, 1, s, s]);
         let sees = |n: u32| n % s <= n / s;
-        for kernel in Kernel::ALL {
+        for kernel in gpu.kernels() {
             let options = PlanOptions::kernel(kernel);
             let plain = problem([1, 1, 1, s, s, 64, 64]);
             let flag = check(gpu, &Case::new(plain.clone().causal(Alignment::TopLeft), 11), &options);

@@ -3,8 +3,7 @@
 use crate::common::{Case, check_all, run, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, Kernel, MaskFormat, Normalizer, PlanOptions, Problem, SigmoidBias, Stats, Tensor,
-    Window,
+    Alignment, Broadcast, MaskFormat, Normalizer, PlanOptions, Problem, SigmoidBias, Stats, Tensor, Window,
 };
 
 fn problem(numbers: [u32; 7]) -> Problem {
@@ -45,7 +44,7 @@ fn documents_are_as_if_alone() {
     let lengths = [3u32, 1, 40, 20];
     let ids: Vec<i32> = (0..).zip(lengths).flat_map(|(id, n)| vec![id; n as usize]).collect();
     let total = lengths.iter().sum::<u32>();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let mut case = Case::new(problem([1, 2, 2, total, total, 8, 8]).causal(Alignment::TopLeft), 7);
         (case.documents_q, case.documents_k) = (Some(ids.clone()), Some(ids.clone()));

@@ -84,7 +84,7 @@ fn as_many_are_kept_as_the_rate_says() {
 fn slices_agree() {
     let gpu = gpu!();
     let case = Case::new(dropout([3, 4, 2, 37, 40, 8, 8], 0.4), 6);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let whole = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
         let mut caps = gpu.attention.caps().clone();
         caps.max_compute_workgroups_per_dimension = 2;

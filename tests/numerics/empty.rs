@@ -3,7 +3,7 @@
 use crate::common::{Case, block_on, check_all, run, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Attention, Broadcast, DType, Error, Kernel, MaskFormat, Outputs, PlanOptions, Problem, Stats,
+    Alignment, Attention, Broadcast, DType, Error, MaskFormat, Outputs, PlanOptions, Problem, Stats,
     reference,
 };
 
@@ -25,7 +25,7 @@ fn with_stats(mut problem: Problem) -> Problem {
 #[test]
 fn rows_without_a_visible_key_are_exactly_zero() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let problem = with_stats(Problem::new(shape([1, 1, 1, 40, 9, 8, 8])).causal(Alignment::BottomRight));
         let case = Case::new(problem, 1);
         assert_empty(0..31, 8, &run(gpu, &case, &PlanOptions::kernel(kernel)));
@@ -39,7 +39,7 @@ fn a_batch_of_length_zero_is_exactly_zero_and_its_neighbours_are_right() {
     let problem = with_stats(Problem::new(shape([3, 1, 1, 5, 40, 8, 8])).with_kv_len());
     let mut case = Case::new(problem, 2);
     case.kv_len = Some(vec![40, 0, 40]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let got = crate::common::check(gpu, &case, &PlanOptions::kernel(kernel));
         assert_empty(5..10, 8, &got);
     }
@@ -48,7 +48,7 @@ fn a_batch_of_length_zero_is_exactly_zero_and_its_neighbours_are_right() {
 #[test]
 fn no_keys_at_all() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         for d in [8, 5] {
             let case = Case::new(with_stats(Problem::new(shape([2, 4, 2, 3, 0, d, d]))), 3);
             let got = run(gpu, &case, &PlanOptions::kernel(kernel));
@@ -66,7 +66,7 @@ fn masks_for_no_pairs() {
     for (numbers, sizes) in [([1, 2, 2, 0, 9, 8, 8], [1, 1, 1, 9]), ([2, 2, 2, 5, 0, 8, 8], [2, 1, 5, 1])] {
         let sizes = Broadcast(sizes);
         let count = sizes.0.iter().product::<u32>() as usize;
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             for format in [MaskFormat::Bytes, MaskFormat::Bits] {
                 let problem =
                     with_stats(Problem::new(shape(numbers))).bias(DType::F32, sizes).mask(format, sizes);
@@ -97,7 +97,7 @@ fn nothing_to_compute() {
     for numbers in
         [[0, 2, 2, 3, 5, 8, 8], [2, 0, 0, 3, 5, 8, 8], [2, 2, 2, 0, 5, 8, 8], [0, 0, 0, 0, 0, 1, 1]]
     {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let case = Case::new(with_stats(Problem::new(shape(numbers))), 4);
             let options = PlanOptions::kernel(kernel);
             let inputs = case.inputs();

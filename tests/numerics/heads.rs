@@ -2,7 +2,7 @@
 
 use crate::common::{Case, check_all, run, shape};
 use crate::gpu;
-use wgpu_attention::{Kernel, PlanOptions, Problem, Tensor};
+use wgpu_attention::{PlanOptions, Problem, Tensor};
 
 #[test]
 fn grouped_and_multi_query_heads() {
@@ -16,7 +16,7 @@ fn grouped_and_multi_query_heads() {
 #[test]
 fn query_heads_read_their_group_in_order() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         for (hq, hkv) in [(4, 2), (6, 3), (6, 1), (8, 4)] {
             let mut case = Case::new(Problem::new(shape([2, hq, hkv, 3, 9, 8, 8])), 3);
             case.fill(Tensor::V, |[b, h, _, _]| (10 * b + h) as f32);
@@ -44,7 +44,7 @@ fn grouped_is_repeated() {
         let view = grouped.problem.view(tensor).unwrap();
         repeated.fill(tensor, |[b, h, s, d]| from[view.index([b, h / 3, s, d]) as usize]);
     }
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let (a, b) = (run(gpu, &grouped, &options), run(gpu, &repeated, &options));
         crate::common::assert_same_bits(&a, &b, "grouped and repeated heads");

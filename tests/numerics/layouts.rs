@@ -2,7 +2,7 @@
 
 use crate::common::{Case, Guarded, alignment, check, check_all, encoder, indices, run, shape};
 use crate::gpu;
-use wgpu_attention::{BufferRef, Buffers, Kernel, Layout, PlanOptions, Problem, Strides, Tensor};
+use wgpu_attention::{BufferRef, Buffers, Layout, PlanOptions, Problem, Strides, Tensor};
 
 fn strided(offset: u64, [batch, head, seq, dim]: [u64; 4]) -> Layout {
     Layout::Strided(Strides { offset, batch, head, seq, dim })
@@ -38,7 +38,7 @@ fn each_tensor_may_have_its_own_order() {
     let gpu = gpu!();
     let (a, b) = (Layout::Bhsd, Layout::Bshd);
     let case = Case::new(Problem::new(shape([2, 4, 2, 9, 35, 8, 8])), 6);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let want = ordered(&case, &run(gpu, &case, &options).out);
         for layouts in [[b, b, b, b], [a, b, a, b], [b, a, b, a], [a, a, a, b]] {
@@ -132,7 +132,7 @@ fn packed_qkv_in_one_buffer() {
         }
         assert!(packed.iter().all(|x| !x.is_nan()), "the three parts fill the buffer");
         (case.q, case.k, case.v) = (packed.clone(), packed.clone(), packed.clone());
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let options = PlanOptions::kernel(kernel);
             let plan = gpu.attention.plan_with(&case.problem, &options).unwrap();
             let qkv = Guarded::floats(gpu, "qkv", &packed);
@@ -185,7 +185,7 @@ fn strided_out_writes_only_its_own_places() {
     ] {
         let problem = Problem::new(shape([2, 2, 2, 9, 35, 8, 8])).layouts(b, b, b, out);
         let case = Case::new(problem, 16);
-        for kernel in Kernel::ALL {
+        for kernel in gpu.kernels() {
             check(gpu, &case, &PlanOptions::kernel(kernel));
         }
     }

@@ -2,9 +2,7 @@
 
 use crate::common::{Case, check, check_all, shape};
 use crate::gpu;
-use wgpu_attention::{
-    Alignment, Kernel, LengthScale, PlanOptions, Problem, Scale, Stats, Temperature, Window,
-};
+use wgpu_attention::{Alignment, LengthScale, PlanOptions, Problem, Scale, Stats, Temperature, Window};
 
 const RULES: [LengthScale; 6] = [
     LengthScale::Ssmax,
@@ -58,7 +56,7 @@ fn every_rule_with_lengths_and_windows() {
 fn a_decode_step_is_the_last_row_of_the_prompt() {
     let gpu = gpu!();
     for rule in RULES {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let mut whole =
                 Problem::new(shape([1, 1, 1, 40, 40, 8, 8])).causal(Alignment::BottomRight).with_lse();
             whole.length_scale = rule;
@@ -92,7 +90,7 @@ fn known_numbers() {
         case.k.fill(1.0);
         check(gpu, &case, &PlanOptions::kernel(kernel)).row_max.unwrap()[0]
     };
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         for (rule, n, offset, want) in [
             (LengthScale::Ssmax, 100, None, 0.43 * 100f32.ln()),
             (LengthScale::Ssmax, 1, None, 0.0),

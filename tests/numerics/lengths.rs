@@ -5,8 +5,8 @@ use crate::common::{
 };
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, Kernel, LengthScale, MaskFormat, Plan, PlanOptions, Problem, ScoreStage, Sink,
-    Stats, Temperature, Tensor, Window, reference,
+    Alignment, Broadcast, LengthScale, MaskFormat, Plan, PlanOptions, Problem, ScoreStage, Sink, Stats,
+    Temperature, Tensor, Window, reference,
 };
 
 #[test]
@@ -28,7 +28,7 @@ fn values_out_of_range_from_the_device_are_clamped() {
     // What the device holds, and what it means.
     let table = [-5, 1_000_000_000, i32::MIN, i32::MAX, 68, 66].map(|x: i32| x as u32);
     case.kv_len = Some(vec![0, 67, 0, 67, 67, 66]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = plan(gpu, &problem, &PlanOptions::kernel(kernel));
         let bench = Bench::with_tables(gpu, &plan, &case, &table);
         run_bench(gpu, &plan, &bench);
@@ -95,7 +95,7 @@ fn a_bad_key_spoils_no_row_that_is_not_there() {
     (0..8).for_each(|d| case.set(Tensor::K, [0, 0, 5, d], f32::NAN));
     (0..8).for_each(|d| case.set(Tensor::V, [0, 0, 5, d], f32::INFINITY));
     let mut plans: Vec<Plan> =
-        Kernel::ALL.iter().map(|&k| plan(gpu, &case.problem, &PlanOptions::kernel(k))).collect();
+        crate::common::KERNELS.iter().map(|&k| plan(gpu, &case.problem, &PlanOptions::kernel(k))).collect();
     plans.push(plan_as_card(gpu, &case.problem));
     for plan in plans {
         let got = crate::common::run_plan(gpu, &plan, &case);
@@ -124,7 +124,7 @@ fn bottom_right_of_what_is_valid_is_bottom_right_without_padding() {
             let from = [&case.q, &case.k, &case.v][tensor as usize].clone();
             same.fill(tensor, |[_, h, s, d]| from[((h * seq + s) * 8 + d) as usize]);
         }
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             // The same tiles, or sums come in another order.
             let long = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
             let options = long.tiles().map_or(PlanOptions::kernel(kernel), PlanOptions::tiles);
@@ -149,7 +149,7 @@ fn query_counts_from_the_device_are_clamped() {
     let mut case = padded(problem.clone(), &[0, 9, 0, 9, 9, 8], 11);
     let table = [-5, 1_000_000_000, i32::MIN, i32::MAX, 10, 8].map(|x: i32| x as u32);
     case.q_len = Some(vec![0, 9, 0, 9, 9, 8]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = plan(gpu, &problem, &PlanOptions::kernel(kernel));
         let bench = Bench::with_tables(gpu, &plan, &case, &table);
         run_bench(gpu, &plan, &bench);
@@ -161,7 +161,7 @@ fn query_counts_from_the_device_are_clamped() {
 #[test]
 fn query_counts_in_slices_of_rows() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let problem = with_stats([2, 1, 1, 700, 9, 8, 8]).causal(Alignment::BottomRightValid);
         let case = padded(problem, &[333, 0], 12);
         let options = PlanOptions::kernel(kernel);

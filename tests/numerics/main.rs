@@ -18,6 +18,7 @@ mod layouts;
 mod leaks;
 mod length_scales;
 mod lengths;
+mod matrix;
 mod native_f16;
 mod one_shot;
 mod packed;

@@ -2,7 +2,7 @@
 
 use crate::common::{Case, assert_right, shape};
 use crate::gpu;
-use wgpu_attention::{Alignment, Error, Inputs, Kernel, PlanOptions, Problem, Stats, Temperature};
+use wgpu_attention::{Alignment, Error, Inputs, PlanOptions, Problem, Stats, Temperature};
 
 #[test]
 fn with_every_option() {
@@ -13,7 +13,7 @@ fn with_every_option() {
         .temperature(Temperature::PerRow);
     problem.stats = Stats::ALL;
     let case = Case::new(problem, 1).vacuous_above(1e-2);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let got =
             gpu.attention.run_with_blocking(&gpu.queue, &case.problem, &case.inputs(), &options).unwrap();

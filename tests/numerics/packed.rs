@@ -111,7 +111,7 @@ fn one_side_of_two() {
 fn a_packed_sequence_is_the_sequence_alone() {
     let gpu = gpu!();
     for layout in [Layout::Bhsd, Layout::Bshd] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let case = packed(problem().layout(layout).causal(Alignment::BottomRight), &Q, &K, 4);
             let whole = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
             let got = run_plan(gpu, &whole, &case);
@@ -160,7 +160,7 @@ fn nothing_leaks_into_the_neighbours() {
     let gpu = gpu!();
     let clean = packed(problem(), &Q, &K, 5);
     let (first_q, first_k) = (starts(&Q), starts(&K));
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let want = run(gpu, &clean, &PlanOptions::kernel(kernel));
         for b in [1, 4, 6] {
             let mut case = clean.clone();
@@ -191,7 +191,7 @@ fn wild_prefix_sums_touch_nothing_else() {
     let case = packed(problem().causal(Alignment::BottomRight), &Q, &K, 6);
     let (total_q, total_k) = (case.problem.packed_q.unwrap(), case.problem.packed_k.unwrap());
     let wild = [0i32, -1, i32::MIN, i32::MAX, 1_000_000_000, 3, 7, -40, total_q as i32 - 1, total_q as i32];
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
         for turn in 0..10 {
             let table: Vec<u32> =
@@ -235,7 +235,7 @@ fn wild_prefix_sums_touch_nothing_else() {
 fn in_slices() {
     let gpu = gpu!();
     for layout in [Layout::Bhsd, Layout::Bshd] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let options = PlanOptions::kernel(kernel);
             let problem =
                 problem().layout(layout).causal(Alignment::BottomRight).temperature(Temperature::PerRow);

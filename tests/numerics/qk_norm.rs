@@ -43,7 +43,7 @@ fn cosines_over_a_temperature_for_each_head() {
     // Angles of 0 and 90 degrees, whatever the lengths are.
     (case.q, case.k, case.v) = (vec![3.0, 4.0, 0.3, 0.4], vec![30.0, 40.0, -0.8, 0.6], vec![1.0, 0.0]);
     case.temperature = Some(vec![1.0, 0.5]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
         let got = run_plan(gpu, &plan, &case);
         for (head, tau) in [1f32, 0.5].into_iter().enumerate() {
@@ -124,7 +124,7 @@ fn what_is_hidden_is_not_measured() {
             }
         }
         let truth = clean.truth();
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
             assert_right(gpu, &plan, &case, &truth, &run_plan(gpu, &plan, &case));
         }
@@ -141,7 +141,7 @@ fn gains_of_slices() {
     let mut caps = gpu.attention.caps().clone();
     // One head's part of q, k and v at most.
     caps.max_storage_buffer_binding_size = 40 * 8 * 4 * 2;
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let Ok(plan) = wgpu_attention::Plan::new(&case.problem, &caps, &PlanOptions::kernel(kernel)) else {
             assert_eq!(kernel, Kernel::Naive, "the tiled kernel needs no score matrix");
             continue;

@@ -19,7 +19,7 @@ fn problem(numbers: [u32; 7]) -> Problem {
 #[test]
 fn the_cap_comes_after_the_scale() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let problem = problem([1, 1, 1, 1, 2, 1, 2]).scale(Scale::Value(0.1)).softcap(5.0);
         let mut case = Case::new(problem, 1);
         (case.q, case.k, case.v) = (vec![1.0], vec![100.0, 0.0], vec![1.0, 0.0, 0.0, 1.0]);
@@ -41,7 +41,7 @@ fn a_cap_does_not_bring_hidden_keys_back() {
     };
     let base = || problem([1, 1, 1, 1, 2, 1, 1]);
     let all = Broadcast([1, 1, 1, 2]);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let mut cases = vec![two(base().with_kv_len()), two(base().causal(Alignment::TopLeft))];
         cases[0].kv_len = Some(vec![1]);
         cases.push(two(base().window(Window::last(1)).align(Alignment::TopLeft)));
@@ -72,7 +72,7 @@ fn caps_of_every_size() {
     let mut case = Case::new(problem([1, 1, 1, 3, 70, 1, 8]).scale(Scale::Value(1.0)).softcap(50.0), 4);
     case.q = vec![1.0, -1.0, 0.0];
     case.k = (0..70).map(|j| [-1e37f32, -100.0, 0.0, 1e-30, 100.0, 1e37][j % 6]).collect();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let got = run(gpu, &case, &PlanOptions::kernel(kernel));
         let want = case.truth();
         let compared = reference::compare(&got.out, &want.out);
@@ -126,7 +126,7 @@ fn rounded_scores(case: &Case, h: u32, i: u32) -> Vec<f64> {
 #[test]
 fn a_sink_takes_its_share() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in gpu.kernels() {
         let mut case = Case::new(problem([1, 4, 1, 3, 8, 8, 8]).sink(Sink::PerHead), 5);
         case.sinks = Some(vec![8f32.ln(), 0.0, 1.0, 2.0]);
         case.q.fill(0.0);
@@ -152,7 +152,7 @@ fn a_sink_takes_its_share() {
 #[test]
 fn a_sink_is_a_sigmoid_of_lse() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let plain = Case::new(problem([2, 4, 2, 21, 70, 8, 8]), 6);
         let mut with = Case::new(problem([2, 4, 2, 21, 70, 8, 8]).sink(Sink::PerHead), 6);
@@ -182,7 +182,7 @@ fn sinks_of_every_size() {
         case.sinks = Some(sinks.to_vec());
         // A sink of 1e38 is known to 1e31 only, but its weight is 1 and that of all keys 0: seen below.
         let truth = case.truth();
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let got = run(gpu, &case, &PlanOptions::kernel(kernel));
             let lse = got.lse.clone().unwrap();
             for (head, sink) in sinks.into_iter().enumerate() {
@@ -421,7 +421,7 @@ fn twenty_runs_of_16_bit_outputs() {
     for dtype in [DType::F16, DType::Bf16] {
         for d in [5, 8] {
             let case = Case::new(problem([2, 4, 2, 33, 70, 8, d]).dtype(dtype), 11).vacuous_above(2e-2);
-            for kernel in Kernel::ALL {
+            for kernel in crate::common::KERNELS {
                 let first = check(gpu, &case, &PlanOptions::kernel(kernel));
                 for _ in 0..20 {
                     assert_same_bits(&run(gpu, &case, &PlanOptions::kernel(kernel)), &first, "run after run");

@@ -54,7 +54,7 @@ fn number_per_head_and_per_row_agree() {
     let gpu = gpu!();
     // A power of two, so that folding it into the factor and dividing by it round alike.
     for tau in [0.25, 2.0] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let options = PlanOptions::kernel(kernel);
             let number = Case::new(problem().temperature(Temperature::Value(tau)), 4);
             let want = run(gpu, &number, &options);
@@ -71,7 +71,7 @@ fn number_per_head_and_per_row_agree() {
 #[test]
 fn scale_and_temperature_are_one_knob() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let with = |scale, tau| {
             let problem = problem().scale(Scale::Value(scale)).temperature(Temperature::Value(tau));
@@ -106,7 +106,7 @@ fn every_scale() {
 fn scale_zero_is_uniform_over_the_visible_keys() {
     let gpu = gpu!();
     let case = Case::new(problem().scale(Scale::Value(0.0)).causal(Alignment::TopLeft), 7);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let got = crate::common::check(gpu, &case, &PlanOptions::kernel(kernel));
         for (row, (&lse, &entropy)) in got.lse.iter().flatten().zip(got.entropy.iter().flatten()).enumerate()
         {
@@ -121,7 +121,7 @@ fn scale_zero_is_uniform_over_the_visible_keys() {
 #[test]
 fn a_negative_scale_is_a_negated_q() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let positive = Case::new(problem().scale(Scale::Value(0.5)), 8);
         let mut negative = Case::new(problem().scale(Scale::Value(-0.5)), 8);
@@ -136,7 +136,7 @@ fn a_negative_scale_is_a_negated_q() {
 fn a_low_temperature_is_the_argmax() {
     let gpu = gpu!();
     for tau in [1e-3, 1e-6, 1e-20, 1e-30] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             limit(gpu, kernel, tau, |scores, v| {
                 let best = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap();
                 v[best]
@@ -150,7 +150,7 @@ fn a_low_temperature_is_the_argmax() {
 fn a_high_temperature_is_the_mean() {
     let gpu = gpu!();
     for tau in [1e8, 1e20, 1e30] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             limit(gpu, kernel, tau, |_, v| v.iter().sum::<f32>() / v.len() as f32);
         }
     }
@@ -180,7 +180,7 @@ fn a_low_temperature_against_float64() {
     // Whole numbers, so that scores are exact and only their differences count.
     case.fill(Tensor::Q, |[_, h, i, d]| ((h + i + d) % 3) as f32 - 1.0);
     case.fill(Tensor::K, |[_, h, j, d]| ((h * 5 + j * 3 + d * d) % 7) as f32 - 3.0);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = plan(gpu, &case.problem, &PlanOptions::kernel(kernel));
         let got = run_plan(gpu, &plan, &case);
         assert_right(gpu, &plan, &case, &case.truth(), &got);

@@ -52,7 +52,7 @@ fn with_every_other_option() {
 #[test]
 fn numbers_by_hand() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let mut case = Case::new(sigmoid([1, 1, 1, 1, 1, 1, 1], SigmoidBias::Value(0.0)), 1);
         (case.q, case.k, case.v) = (vec![0.0], vec![1.0], vec![8.0]);
         assert_eq!(run(gpu, &case, &PlanOptions::kernel(kernel)).out, [4.0]);
@@ -78,7 +78,7 @@ fn numbers_by_hand() {
 fn scores_in_the_thousands() {
     let gpu = gpu!();
     for bias in [SigmoidBias::Value(0.0), SigmoidBias::Value(1e38), SigmoidBias::Value(-1e38)] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let mut case = Case::new(sigmoid([1, 1, 1, 1, 3, 1, 1], bias), 1);
             (case.q, case.k, case.v) = (vec![1.0], vec![1e5, -1e5, 3e37], vec![1.0, 10.0, 100.0]);
             let want = match bias {

@@ -29,7 +29,7 @@ fn problem(batch: u32, hq: u32, hkv: u32, sq: u32, sk: u32) -> Problem {
 fn by_what_can_be_bound() {
     let gpu = gpu!();
     for layout in [Layout::Bhsd, Layout::Bshd] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let problem = problem(5, 6, 2, 21, 19).layout(layout).causal(Alignment::BottomRight);
             let case = Case::new(problem, 1);
             for kib in [16, 12, 8] {
@@ -46,7 +46,7 @@ fn by_what_can_be_bound() {
 #[test]
 fn by_rows() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let case = Case::new(problem(1, 1, 1, 700, 9).causal(Alignment::Offset(-100)), 2);
         let parts = compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
             caps.max_storage_buffer_binding_size = 9000;
@@ -59,7 +59,7 @@ fn by_rows() {
 fn with_every_table() {
     let gpu = gpu!();
     for temperature in [Temperature::PerHead, Temperature::PerRow] {
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let problem =
                 problem(5, 6, 2, 21, 19).causal(Alignment::PerBatch).with_kv_len().temperature(temperature);
             let case = Case::new(problem, 3).vacuous_above(1e-2);
@@ -80,7 +80,7 @@ fn with_strides_that_fit_no_alignment() {
             Strides { offset: 3, batch: heads * (seq * 9 + 5) + 1, head: seq * 9 + 5, seq: 9, dim: 1 };
         Layout::Strided(strides)
     };
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let problem = problem(5, 6, 2, 21, 19).layouts(odd(6, 21), odd(2, 19), odd(2, 19), odd(6, 21));
         let case = Case::new(problem, 4);
         let parts = compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
@@ -94,7 +94,7 @@ fn with_strides_that_fit_no_alignment() {
 #[test]
 fn by_the_workgroups_of_a_dispatch() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let case = Case::new(problem(5, 6, 2, 21, 19), 5);
         for most in [3, 4, 7] {
             compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
@@ -108,7 +108,7 @@ fn by_the_workgroups_of_a_dispatch() {
 #[test]
 fn within_a_group_of_heads() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let case = Case::new(problem(1, 14, 2, 41, 5), 6);
         let parts = compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
             caps.max_storage_buffer_binding_size = 8 * 1024;
@@ -123,7 +123,7 @@ fn more_than_65535_workgroups() {
     let gpu = gpu!();
     // 65536 heads of one row and one key: out is v.
     let case = Case::new(Problem::new(shape([2048, 32, 32, 1, 1, 8, 8])), 7);
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let plan = gpu.attention.plan_with(&case.problem, &PlanOptions::kernel(kernel)).unwrap();
         let got = run_plan(gpu, &plan, &case);
         if kernel == Kernel::Tiled {
@@ -155,7 +155,7 @@ fn with_bias_masks_and_16_bit_storage() {
             let mut problem = option(problem(5, 6, 2, 21, 19), full);
             problem.shape.head_dim_v = d;
             let case = Case::new(problem, n as u64).vacuous_above(2e-2);
-            for kernel in Kernel::ALL {
+            for kernel in crate::common::KERNELS {
                 let mut most = 0;
                 // Bindings from a share of the score matrix down to one that holds few rows.
                 for bytes in [8192, 1300] {
@@ -172,7 +172,7 @@ fn with_bias_masks_and_16_bit_storage() {
     for format in [MaskFormat::Bytes, MaskFormat::Bits] {
         let rows = Problem::new(shape([1, 1, 1, 700, 37, 8, 8])).mask(format, Broadcast([1, 1, 700, 37]));
         let case = Case::new(rows.causal(Alignment::Offset(-100)), 9);
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let parts = compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
                 caps.max_storage_buffer_binding_size = 2600;
             });

@@ -2,7 +2,7 @@
 
 use crate::common::{Case, check, check_all, run, shape};
 use crate::gpu;
-use wgpu_attention::{Alignment, Kernel, PlanOptions, Problem, Stats, Tensor};
+use wgpu_attention::{Alignment, PlanOptions, Problem, Stats, Tensor};
 
 fn combinations() -> impl Iterator<Item = Stats> {
     (0..8).map(|n| Stats { lse: n & 1 != 0, entropy: n & 2 != 0, row_max: n & 4 != 0 })
@@ -12,7 +12,7 @@ fn combinations() -> impl Iterator<Item = Stats> {
 #[test]
 fn all_eight_combinations() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in gpu.kernels() {
         let options = PlanOptions::kernel(kernel);
         let mut problem = Problem::new(shape([2, 2, 1, 21, 45, 8, 8])).causal(Alignment::BottomRight);
         problem.stats = Stats::ALL;
@@ -32,7 +32,7 @@ fn all_eight_combinations() {
 #[test]
 fn lse_and_entropy_of_a_uniform_row_are_ln_n() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in gpu.kernels() {
         for n in [1, 2, 8, 33, 1000] {
             let mut problem = Problem::new(shape([1, 1, 1, 4, n, 8, 8]));
             problem.stats = Stats::ALL;
@@ -62,7 +62,7 @@ fn of_a_row_with_one_key() {
     let mut problem = Problem::new(shape([1, 1, 1, 3, 1, 8, 8]));
     problem.stats = Stats::ALL;
     let case = Case::new(problem, 3);
-    for kernel in Kernel::ALL {
+    for kernel in gpu.kernels() {
         let got = check(gpu, &case, &PlanOptions::kernel(kernel));
         assert_eq!(got.lse, got.row_max);
         assert_eq!(got.entropy.unwrap(), [0.0; 3]);
@@ -78,7 +78,7 @@ fn entropy_stays_within_its_range() {
             Problem::new(shape([1, 2, 2, 33, 70, 8, 8])).scale(wgpu_attention::Scale::Value(factor));
         problem.stats = Stats::ALL;
         let case = Case::new(problem, 4);
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             for entropy in run(gpu, &case, &PlanOptions::kernel(kernel)).entropy.unwrap() {
                 assert!(
                     (0.0..=70f32.ln() + 1e-5).contains(&entropy),
@@ -96,7 +96,7 @@ fn weights_sum_to_one() {
     for (sq, sk) in [(1, 1), (9, 40), (17, 1000), (3, 10_007)] {
         let mut case = Case::new(Problem::new(shape([1, 1, 1, sq, sk, 8, 8])), 5);
         case.v.fill(1.0);
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             // Two sums of sk terms each, divided: 2^-24 sqrt(sk) is what rounding usually comes to, and 1e-6 the least.
             let epsilon = 1e-6f32.max((sk as f32).sqrt() / (1 << 24) as f32);
             for x in run(gpu, &case, &PlanOptions::kernel(kernel)).out {
@@ -110,7 +110,7 @@ fn weights_sum_to_one() {
 #[test]
 fn halves_merge_to_the_whole_by_their_lse() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         let options = PlanOptions::kernel(kernel);
         let whole = Case::new(Problem::new(shape([1, 1, 1, 9, 90, 8, 8])).with_lse(), 6);
         let part = |keys: std::ops::Range<usize>| {

@@ -3,7 +3,7 @@
 use crate::common::{Case, check, check_all, run, shape};
 use crate::gpu;
 use half::{bf16, f16};
-use wgpu_attention::{DType, Kernel, Layout, PlanOptions, Problem, Scale, Strides};
+use wgpu_attention::{DType, Layout, PlanOptions, Problem, Scale, Strides};
 
 const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
 
@@ -15,7 +15,7 @@ fn products_beyond_f16() {
         let mut case = Case::new(Problem::new(shape([1, 1, 1, 5, 5, 128, 128])).dtype(dtype), 1);
         case.q.fill(30.0);
         case.k.fill(30.0);
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             let got = run(gpu, &case, &PlanOptions::kernel(kernel)).out;
             for row in got.chunks(128) {
                 for (d, x) in row.iter().enumerate() {
@@ -50,7 +50,7 @@ fn f16_outputs_saturate() {
         let mut case = Case::new(problem, 3);
         case.v =
             (0..4 * d).map(|n| [1e6, -1e6, 65_504.0, 65_519.0, 1e30][n as usize % d as usize % 5]).collect();
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             for (n, x) in run(gpu, &case, &PlanOptions::kernel(kernel)).out.into_iter().enumerate() {
                 let want = if n % d as usize % 5 == 1 { -65_504.0 } else { 65_504.0 };
                 assert_eq!(x, want, "{n} of {kernel}");
@@ -119,7 +119,7 @@ fn bf16_rounds_to_nearest_even() {
         );
         let mut case = Case::new(problem, 7);
         case.v = (0..d as usize).map(|n| f32::from_bits(bits[n % bits.len()])).collect();
-        for kernel in Kernel::ALL {
+        for kernel in crate::common::KERNELS {
             for (n, x) in run(gpu, &case, &PlanOptions::kernel(kernel)).out.into_iter().enumerate() {
                 let v = case.v[n % d as usize];
                 assert_eq!(x, bf16::from_f32(v).to_f32(), "{v} in {kernel}");
@@ -150,7 +150,7 @@ fn every_16_bit_number_is_read_right() {
             let first = case.v.len() - heads as usize * 64;
             case.v[first..].fill(1.0);
             case.v[first..first + numbers.len()].copy_from_slice(&numbers);
-            for kernel in Kernel::ALL {
+            for kernel in crate::common::KERNELS {
                 let got = run(gpu, &case, &PlanOptions::kernel(kernel)).out;
                 for (x, want) in got.iter().zip(&numbers) {
                     assert!(x == want, "{want:e} of {dtype:?} came out as {x:e} in {kernel}");
@@ -168,7 +168,7 @@ fn every_mix_of_storage() {
     for a in dtypes {
         for b in dtypes {
             let case = Case::new(Problem::new(shape([1, 2, 1, 9, 40, 8, 8])).dtypes(a, b, b, a), 9);
-            for kernel in Kernel::ALL {
+            for kernel in crate::common::KERNELS {
                 check(gpu, &case.clone().vacuous_above(2e-2), &PlanOptions::kernel(kernel));
             }
         }

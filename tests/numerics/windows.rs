@@ -2,7 +2,7 @@
 
 use crate::common::{Case, check, check_all, shape};
 use crate::gpu;
-use wgpu_attention::{Alignment, Kernel, PlanOptions, Problem, Stats, Tensor, Tiles, Window};
+use wgpu_attention::{Alignment, PlanOptions, Problem, Stats, Tensor, Tiles, Window};
 
 fn window(left: Option<u32>, right: Option<u32>, keep_first: u32) -> Window {
     Window { left, right, keep_first }
@@ -84,7 +84,7 @@ fn windows_with_offsets_and_lengths_of_each_batch() {
 #[test]
 fn pictures() {
     let gpu = gpu!();
-    for kernel in Kernel::ALL {
+    for kernel in crate::common::KERNELS {
         for (window, causal, offset, want) in [
             // huggingface/transformers#39408, zml/zml#763: a window of 4 keys is 4 keys, not 5.
             (Window::last(4), true, 5, ["..xxxx....", "...xxxx...", "....xxxx.."]),

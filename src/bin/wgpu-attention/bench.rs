@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: DTypeArg,
     /// Only this member of the family, or beside the family a .wgsl file with a kernel of your own (docs/benchmarking.md has the
-    /// contract). Any number of times
+    /// contract). Any number of times. matrix is not there unasked: it takes f16 only, and asks wgpu for experimental features
     #[arg(long = "kernel", value_name = "NAME|FILE.wgsl", value_parser = kernel)]
     kernels: Vec<KernelArg>,
     /// How long all of it may take, about. What is left out for that is listed; default: 60, for models and sweep 600
@@ -109,7 +109,7 @@ impl Args {
         Duration::from_secs(self.seconds.unwrap_or(seconds))
     }
 
-    /// Members of the family that are asked for; all where none is.
+    /// Members of the family that are asked for; where none is, all that need nothing experimental.
     fn members(&self) -> Vec<Kernel> {
         let named: Vec<Kernel> = self
             .kernels
@@ -119,7 +119,11 @@ impl Args {
                 KernelArg::File(_) => None,
             })
             .collect();
-        if named.is_empty() { Kernel::ALL.to_vec() } else { named }
+        if named.is_empty() {
+            Kernel::ALL.into_iter().filter(|k| *k != Kernel::Matrix).collect()
+        } else {
+            named
+        }
     }
 
     fn files(&self) -> impl Iterator<Item = &Path> {

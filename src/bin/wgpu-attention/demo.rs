@@ -128,7 +128,7 @@ fn section(
         let problem = at(work, temperature);
         let plan = gpu.attention.plan_with(&problem, &args.plan_options())?;
         let (outputs, time) = gpu.timed(&plan, &inputs, REPEATS)?;
-        let comparison = reference::truth(&problem, &inputs)?.compare(&outputs);
+        let comparison = reference::truth(&problem, &inputs)?.of_kernel(plan.kernel()).compare(&outputs);
         let entropy = outputs.entropy.as_deref().unwrap_or_default();
         let mean_entropy = mean(entropy);
         kernel = plan.key().to_string();

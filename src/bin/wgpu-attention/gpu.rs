@@ -26,6 +26,8 @@ pub(crate) enum KernelArg {
     Tiled,
     /// Whole rows in the lanes of a subgroup
     Rows,
+    /// Cooperative matrices of f16; asks wgpu for experimental features
+    Matrix,
     /// Three passes with the score matrix in memory
     Naive,
 }
@@ -35,6 +37,7 @@ impl From<KernelArg> for Kernel {
         match arg {
             KernelArg::Tiled => Kernel::Tiled,
             KernelArg::Rows => Kernel::Rows,
+            KernelArg::Matrix => Kernel::Matrix,
             KernelArg::Naive => Kernel::Naive,
         }
     }
@@ -125,10 +128,7 @@ pub(crate) struct Gpu {
 
 impl GpuArgs {
     pub(crate) fn open(&self) -> Result<Gpu> {
-        let mut options = headless::Options::default();
-        options.adapter = self.adapter.clone();
-        let gpu = headless::open_blocking(&options)?;
-        Ok(Gpu { info: gpu.adapter.get_info(), attention: Attention::new(&gpu.device), queue: gpu.queue })
+        Gpu::open(self.adapter.as_deref(), matches!(self.kernel, Some(KernelArg::Matrix)))
     }
 
     pub(crate) fn plan_options(&self) -> PlanOptions {
@@ -136,7 +136,26 @@ impl GpuArgs {
     }
 }
 
+/// What wgpu wants said before it gives its experimental features.
+#[allow(unsafe_code)]
+fn experimental() -> wgpu::ExperimentalFeatures {
+    // Safety: who asks this program for matrices is told by its help that they are experimental in wgpu, which may have bugs there
+    // that no checks on this side can find. There is nothing else to keep to.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
 impl Gpu {
+    /// With matrices only where they are asked for.
+    pub(crate) fn open(adapter: Option<&str>, matrices: bool) -> Result<Gpu> {
+        let mut options = headless::Options::default();
+        options.adapter = adapter.map(str::to_owned);
+        if matrices {
+            options.experimental = experimental();
+        }
+        let gpu = headless::open_blocking(&options)?;
+        Ok(Gpu { info: gpu.adapter.get_info(), attention: gpu.attention(), queue: gpu.queue })
+    }
+
     /// The driver with its version and the API it is reached by.
     pub(crate) fn driver(&self) -> String {
         let wgpu::AdapterInfo { driver, driver_info, backend, .. } = &self.info;

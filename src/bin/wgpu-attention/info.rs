@@ -26,6 +26,8 @@ struct Adapter {
     driver_info: String,
     kind: String,
     features: Vec<&'static str>,
+    /// Sizes of the cooperative matrices that the matrix kernel could use.
+    matrix_sizes: Vec<u32>,
     limits: Limits,
     kernels: Vec<Choice>,
 }
@@ -93,6 +95,10 @@ fn adapter(adapter: &wgpu::Adapter, default: Option<&wgpu::AdapterInfo>) -> Resu
         driver_info: info.driver_info,
         kind: format!("{:?}", info.device_type),
         features: adapter.features().iter_names().map(|(name, _)| name).collect(),
+        matrix_sizes: {
+            let matrices = adapter.cooperative_matrix_properties();
+            caps.clone().with_matrices(adapter.features(), &matrices).matrix_sizes
+        },
         limits: Limits {
             max_buffer_size: caps.max_buffer_size,
             max_storage_buffer_binding_size: caps.max_storage_buffer_binding_size,
@@ -155,6 +161,14 @@ fn print(adapter: &Adapter, out: &mut impl Write) -> Result<()> {
         .iter_names()
         .map(|(name, _)| format!("{name} {}", if adapter.features.contains(&name) { "yes" } else { "no" }));
     writeln!(out, "  features  {} (of use here; none is needed)", useful.collect::<Vec<_>>().join(", "))?;
+    let sizes: Vec<String> = adapter.matrix_sizes.iter().map(|n| format!("{n} x {n}")).collect();
+    if !sizes.is_empty() {
+        writeln!(
+            out,
+            "  matrices  {} (f16, sums in f32; experimental, for --kernel matrix)",
+            sizes.join(", ")
+        )?;
+    }
     writeln!(
         out,
         "  limits    workgroup: {} threads, {} bytes; binding: {} MiB; buffer: {} MiB; {} storage buffers; \

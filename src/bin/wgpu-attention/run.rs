@@ -295,6 +295,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         writeln!(out, "wrote    {} (outputs are those of float64)", path.display())?;
     }
     if args.check {
+        let truth = truth.of_kernel(plan.kernel());
         results::check(&truth, &result, scores.as_ref().zip(true_scores.as_ref()), out)
     } else {
         Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use crate::bench::problems::{self, Item, Preset};
 use crate::bench::report::Row;
 use crate::fail::{Fail, Result};
-use crate::gpu::GpuArgs;
+use crate::gpu::Gpu;
 use crate::html;
 use crate::output;
 use crate::run::flags::DTypeArg;
@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// List every candidate with its time
     #[arg(long)]
     verbose: bool,
+    /// Try the matrix kernel too, which takes f16 only and rounds weights to f16; asks wgpu for experimental features
+    #[arg(long)]
+    matrices: bool,
     /// Part of the name of the adapter to use, in any case (see `info`); default: the system's choice
     #[arg(long, value_name = "NAME")]
     adapter: Option<String>,
@@ -80,7 +83,7 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let items =
         preset.map(Preset::items).unwrap_or_default().into_iter().chain(args.shapes.clone()).collect();
     let items = problems::with_dtype(items, args.dtype.into());
-    let gpu = GpuArgs { adapter: args.adapter.clone(), kernel: None }.open()?;
+    let gpu = Gpu::open(args.adapter.as_deref(), args.matrices)?;
     writeln!(out, "adapter  {}\ndriver   {}\ncommand  {}", gpu.info.name, gpu.driver(), html::command())?;
 
     let tuner = Tuner::new_blocking(&gpu.attention, &gpu.queue)?

@@ -121,7 +121,9 @@ enum Tiles {
 impl Way {
     /// Every kernel, or one, and for the tiled one what can be done about mask tiles.
     fn all(one: Option<Kernel>) -> Vec<Way> {
-        let kernels = one.map_or(Kernel::ALL.to_vec(), |kernel| vec![kernel]);
+        // The matrix kernel only where it is asked for: without, there is no device with matrices.
+        let unasked = || Kernel::ALL.into_iter().filter(|kernel| *kernel != Kernel::Matrix).collect();
+        let kernels = one.map_or_else(unasked, |kernel| vec![kernel]);
         let mut all: Vec<Way> = kernels.iter().map(|&kernel| Way { kernel, tiles: Tiles::Planned }).collect();
         if kernels.contains(&Kernel::Tiled) {
             all.extend(
@@ -158,6 +160,7 @@ impl Way {
             (Tiles::BlockMask, _) => "block mask",
             (_, Kernel::Tiled) => "kernel tiled",
             (_, Kernel::Rows) => "kernel rows",
+            (_, Kernel::Matrix) => "kernel matrix",
             _ => "kernel naive",
         }
     }
@@ -253,7 +256,10 @@ fn outcome(gpu: &Gpu, problem: &Problem, seed: u64, way: Way) -> Result<Outcome>
         }
     };
     match run() {
-        Ok(result) => Ok(Outcome::Compared(validate::truth(problem, &inputs)?.compare(&result).worst)),
+        Ok(result) => {
+            let truth = validate::truth(problem, &inputs)?.of_kernel(way.kernel);
+            Ok(Outcome::Compared(truth.compare(&result).worst))
+        }
         Err(Error::LimitExceeded { .. } | Error::KernelUnavailable { .. }) => Ok(Outcome::Refused),
         Err(error @ Error::DeviceLost(_)) => Err(error.into()),
         Err(error) => Ok(Outcome::Failed(error.to_string())),

@@ -59,6 +59,7 @@ fn drift(before: &Report, now: &Report, limit: Limit) -> f64 {
     let roof = |r: &Report| match limit {
         Limit::Exp2 => r.roofs.exp2,
         Limit::Memory => r.roofs.memory(),
+        Limit::Matrix => r.roofs.matrix.unwrap_or(f64::NAN),
         _ => r.roofs.compute(),
     };
     (roof(now) / roof(before)).ln().abs().exp() - 1.0
@@ -131,7 +132,15 @@ mod tests {
                 clock: Clock::Wall,
                 clock_because: String::new(),
             },
-            roofs: Roofs { fma: compute, dot: 1.0, exp2: 1.0, copy: 1.0, read: 1.0, workgroup: 1.0 },
+            roofs: Roofs {
+                fma: compute,
+                dot: 1.0,
+                exp2: 1.0,
+                copy: 1.0,
+                read: 1.0,
+                workgroup: 1.0,
+                matrix: None,
+            },
             rows,
             scaling: Vec::new(),
             left_out: Vec::new(),

@@ -20,7 +20,8 @@ pub(super) fn html(report: &Report, changes: Option<&[Change]>) -> String {
          checked against float64 before any time was taken. Operations and bytes are counted from what is visible: \
          2 (D<sub>qk</sub> + D<sub>v</sub>) for each pair of a query and a key that it sees, and each number once.</p>\n",
     );
-    let ceilings = roofs(report).map(|(name, value, unit)| format!("{name} {} {unit}", digits(value)));
+    let ceilings: Vec<String> =
+        roofs(report).iter().map(|(name, value, unit)| format!("{name} {} {unit}", digits(*value))).collect();
     page.push_str(&html::facts(&[
         ("adapter", format!("{} ({})", m.adapter, m.kind)),
         ("driver", m.driver.clone()),
@@ -70,7 +71,13 @@ fn roofline(page: &mut String, report: &Report, kernels: &[&str], source: &str) 
     let points = |kernel: &str| -> Vec<[f64; 2]> {
         report.rows.iter().filter(|r| r.kernel == kernel).map(|r| [r.intensity, r.gflops]).collect()
     };
-    let plot = Plot::new("Roofline", Axis::log10("operations for each byte"), Axis::log10("GFLOP/s"))
+    let matrix = report.roofs.matrix.map(|matrix| matrix / 1e9).map(|matrix| {
+        let bend = matrix / memory;
+        let line = vec![[bend.min(high), matrix], [high.max(bend), matrix]];
+        Line::theory(format!("matrices, for the matrix kernel: {} GFLOP/s", digits(matrix)), line)
+            .colour(kernels.len() + 2)
+    });
+    let mut plot = Plot::new("Roofline", Axis::log10("operations for each byte"), Axis::log10("GFLOP/s"))
         .lines((0..).zip(kernels).map(|(n, kernel)| Line::dots(*kernel, points(kernel)).colour(n)))
         .line(
             Line::theory(
@@ -86,6 +93,9 @@ fn roofline(page: &mut String, report: &Report, kernels: &[&str], source: &str) 
             )
             .colour(kernels.len() + 1),
         );
+    if let Some(matrix) = matrix {
+        plot = plot.line(matrix);
+    }
     section(
         page,
         "Roofline",

@@ -5,7 +5,7 @@ use super::operations::{self, Bench};
 use super::problems::{Item, Preset};
 use super::report::{CheckedRows, FORMAT, LeftOut, Machine, Report, Row, Spread, VERSION, scaling};
 use crate::fail::{Fail, Result};
-use crate::gpu::{Gpu, GpuArgs};
+use crate::gpu::Gpu;
 use crate::html;
 use crate::{output, tune};
 use indicatif::ProgressBar;
@@ -29,6 +29,15 @@ impl Subject {
             Subject::Member(kernel) => kernel.name(),
             Subject::Tuned => "tuned",
             Subject::Custom(kernel) => kernel.name(),
+        }
+    }
+
+    /// Whose roof it is held against.
+    fn kernel(&self) -> Kernel {
+        match self {
+            Subject::Member(kernel) => *kernel,
+            // What was tuned may be any, and what is one's own may do anything: both are held against what all have.
+            Subject::Tuned | Subject::Custom(_) => Kernel::Tiled,
         }
     }
 
@@ -79,7 +88,8 @@ pub(super) fn run(args: &Args) -> Result<Report> {
     let customs: Vec<CustomKernel> = args.files().map(read_kernel).collect::<Result<_>>()?;
     let peers = args.peer.as_deref().map(read_peers).transpose()?.unwrap_or_default();
     let tuning = args.tuning.as_ref().map(|path| read_tuning(path.as_deref())).transpose()?;
-    let gpu = GpuArgs { adapter: args.adapter.clone(), kernel: None }.open()?;
+    let matrices = args.kernels.contains(&super::KernelArg::Member(Kernel::Matrix));
+    let gpu = Gpu::open(args.adapter.as_deref(), matrices)?;
     let time = args.time();
     let bar = output::bar(1, "ceilings");
     let (stopwatch, roofs) = pollster::block_on(async {
@@ -273,7 +283,7 @@ impl Suite {
     /// Seconds of one call, by the share that the same kernel reached last of the same roof.
     fn expected_call(&self, item: &Item, subject: &Subject) -> f64 {
         let Ok(cost) = Cost::of(&item.problem) else { return 0.0 };
-        let (floor, limit) = cost.floor(&self.roofs);
+        let (floor, limit) = cost.floor_of(&self.roofs, subject.kernel());
         let known = self.rows.iter().rev().find(|row| row.kernel == subject.name() && row.limit == limit);
         floor / known.map_or_else(|| subject.guess(), |row| row.share).max(1e-6)
     }
@@ -350,7 +360,7 @@ impl Suite {
         let times = pollster::block_on(self.stopwatch.measure(ready, &effort))?;
         let [encode, finish] = ready.host_cost(self.gpu.attention.device());
         let cost = Cost::of(&item.problem)?;
-        let (floor, limit) = cost.floor(&self.roofs);
+        let (floor, limit) = cost.floor_of(&self.roofs, subject.kernel());
         let median = times.samples.median().max(1e-9);
         let [q1, q3] = times.samples.quartiles();
         Ok(Row {

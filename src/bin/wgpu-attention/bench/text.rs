@@ -6,16 +6,18 @@ use crate::fail::Result;
 use std::io::Write;
 
 /// Roofs in words: name, value, unit.
-pub(super) fn roofs(report: &Report) -> [(&'static str, f64, &'static str); 6] {
+pub(super) fn roofs(report: &Report) -> Vec<(&'static str, f64, &'static str)> {
     let r = &report.roofs;
-    [
+    let mut roofs = vec![
         ("fma", r.fma / 1e9, "GFLOP/s"),
         ("dot", r.dot / 1e9, "GFLOP/s"),
         ("exp2", r.exp2 / 1e9, "G/s"),
         ("copy", r.copy / 1e9, "GB/s"),
         ("read", r.read / 1e9, "GB/s"),
         ("workgroup memory", r.workgroup / 1e9, "GB/s"),
-    ]
+    ];
+    roofs.extend(r.matrix.map(|matrix| ("matrix", matrix / 1e9, "GFLOP/s")));
+    roofs
 }
 
 pub(super) fn print(report: &Report, out: &mut impl Write) -> Result<()> {
@@ -25,7 +27,8 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> Result<()> {
     writeln!(out, "program   wgpu-attention {} on {}", m.crate_version, m.system)?;
     writeln!(out, "command   {}", report.command)?;
     writeln!(out, "clock     {}: {}", m.clock, m.clock_because)?;
-    let roofs = roofs(report).map(|(name, value, unit)| format!("{name} {value:.1} {unit}"));
+    let roofs: Vec<String> =
+        roofs(report).iter().map(|(name, value, unit)| format!("{name} {value:.1} {unit}")).collect();
     writeln!(out, "ceilings  {}\n", roofs.join(", "))?;
     if !report.rows.is_empty() {
         table(&report.rows, &COLUMNS, out)?;

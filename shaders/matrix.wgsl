@@ -18,7 +18,7 @@ var<workgroup> kv_halves: array<f16, KEYS * KV_STRIDE>;
 // [key][row], as matrices by columns.
 var<workgroup> weights: array<f16, KEYS * WEIGHT_STRIDE>;
 // Scores [key][row], then p v [row][column].
-var<workgroup> products: array<f32, PRODUCTS>;
+var<workgroup> exchange: array<f32, PRODUCTS>;
 // One vec4 (four rows) from each thread: maxima, then sums.
 var<workgroup> partial: array<vec4<f32>, THREADS>;
 // What the rows of o are multiplied by: 2^(m_old - m_new) at each tile, 1 / l at the end.
@@ -118,7 +118,7 @@ fn attention(
         for (var c = 0u; c < KEYS_PER_THREAD; c++) { // unroll
             let key = c * KEY_LANES + key_lane;
             let at = key * SCORE_STRIDE + 4u * row_group;
-            s[c] = vec4<f32>(products[at], products[at + 1u], products[at + 2u], products[at + 3u]) * row_factors;
+            s[c] = vec4<f32>(exchange[at], exchange[at + 1u], exchange[at + 2u], exchange[at + 3u]) * row_factors;
             if (QK_NORM) {
                 s[c] *= key_norms[key];
             }
@@ -220,7 +220,7 @@ fn attention(
                 let own = own_output(n, lane);
                 if (own.row < ROWS) {
                     let at = own.row * OUT_STRIDE + 4u * own.column;
-                    let pv = vec4<f32>(products[at], products[at + 1u], products[at + 2u], products[at + 3u]);
+                    let pv = vec4<f32>(exchange[at], exchange[at + 1u], exchange[at + 2u], exchange[at + 3u]);
                     if (ONLINE) {
                         o[part * OWNED + n] = fma(o[part * OWNED + n], vec4<f32>(row_scale[own.row / 4u][own.row % 4u]), pv);
                     } else {
@@ -307,7 +307,7 @@ fn multiply_scores(subgroup: u32, subgroups: u32) {
                 }
             }
             for (var n = 0u; n < KEYS_ABREAST; n++) { // unroll
-                coopStore(sums[n], &products[(first + n) * SIZE * SCORE_STRIDE + block * SIZE], SCORE_STRIDE);
+                coopStore(sums[n], &exchange[(first + n) * SIZE * SCORE_STRIDE + block * SIZE], SCORE_STRIDE);
             }
         }
     }
@@ -327,7 +327,7 @@ fn multiply_values(part: u32, subgroup: u32, subgroups: u32) {
                 }
             }
             for (var n = 0u; n < COLUMNS_ABREAST; n++) { // unroll
-                coopStoreT(sums[n], &products[block * SIZE * OUT_STRIDE + (first + n) * SIZE], OUT_STRIDE);
+                coopStoreT(sums[n], &exchange[block * SIZE * OUT_STRIDE + (first + n) * SIZE], OUT_STRIDE);
             }
         }
     }

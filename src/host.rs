@@ -16,6 +16,7 @@ use crate::tensor::Tensor;
 
 /// Host inputs of a problem. Numbers are f32 here; for a tensor stored as f16 or bf16 they are rounded on their way.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Inputs<'a> {
     /// Queries, in `Problem::q_layout`.
     pub q: &'a [f32],

@@ -167,6 +167,7 @@ impl fmt::Display for Kernel {
 
 /// Where a row's temperature comes from, as far as generated code differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TemperatureSource {
     /// Folded into the one factor.
     Number,
@@ -178,6 +179,7 @@ pub enum TemperatureSource {
 
 /// Where the offset of positions comes from, as far as generated code differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum OffsetSource {
     /// One number, or nothing counts from positions.
     Number,
@@ -191,6 +193,7 @@ pub enum OffsetSource {
 
 /// Which multiplier of the score depends on the row, as far as generated code differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LengthSource {
     /// None that does.
     None,
@@ -204,6 +207,7 @@ pub enum LengthSource {
 
 /// What makes weights of scores, as far as generated code differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum NormalizerSource {
     /// Softmax.
     Softmax,
@@ -219,6 +223,7 @@ pub enum NormalizerSource {
 
 /// What is looked for in passes over the keys before the last one. Each is a file `shaders/search_*.wgsl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Search {
     /// Nothing: one pass.
     None,
@@ -261,6 +266,7 @@ impl Search {
 ///
 /// Its `Display` is the readable name that labels, reports and benches use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct PipelineKey {
     /// The kernel.
     pub kernel: Kernel,

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 /// The order is always spelled out, because a tensor in the other order has the same number of elements and
 /// gives plausible nonsense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Layout {
     /// Packed (batch, head, seq, dim): what PyTorch's SDPA and ONNX's 4-d attention take.
     #[default]

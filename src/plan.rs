@@ -90,6 +90,7 @@ impl PlanOptions {
 
 /// Which statistic a range of the stats buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Stat {
     /// Natural log of the sum of exp(score), the sink's included.
     Lse,

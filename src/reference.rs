@@ -70,6 +70,7 @@ pub struct Bounded {
 /// The right answer. All statistics are there, whether asked for or not, except those that the problem's normalizer does not have: these are
 /// empty.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Truth {
     /// In `Problem::out_layout`; places that a strided layout leaves out are 0.
     pub out: Vec<Bounded>,

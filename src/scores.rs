@@ -25,6 +25,7 @@ use core::ops::Range;
 
 /// How far a score has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ScoreStage {
     /// `q.k * scale / temperature`, of every pair whether it is visible or not (`-inf` for rows beyond
     /// [`q_len`](crate::Problem::with_q_len), which are none).

@@ -10,6 +10,7 @@ use crate::tensor::Tensor;
 
 /// Host inputs of a problem.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Inputs<'a> {
     /// Those of the forward pass.
     pub forward: crate::Inputs<'a>,

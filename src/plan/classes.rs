@@ -15,6 +15,7 @@ const TILES_PER_WORD: u32 = 16;
 /// Words of 32 bits, (batch, head, row tile, word), where batch and head are left out if all of them have the same. A word is of 16
 /// key tiles: bit t says that some row of the tile sees some key of it, bit 16 + t that some row does not see some key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct TileClasses {
     /// Batches that have classes of their own; 1 where all have the same.
     pub batches: u32,

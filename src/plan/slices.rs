@@ -33,6 +33,7 @@ pub struct Span {
 
 /// One set of dispatches: a part of the problem, with what its shader is told.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Slice {
     /// What the shader is told.
     pub(crate) params: Params,

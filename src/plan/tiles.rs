@@ -23,6 +23,7 @@ pub struct Tiles {
 
 /// How the threads share out the columns of v, which follows from the tiles and the head dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutShape {
     /// Workgroups that compute different columns of the same rows. More than 1 only where a row of v is too wide
     /// for the registers of one workgroup.

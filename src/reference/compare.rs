@@ -7,6 +7,7 @@ use crate::problem::Problem;
 
 /// How a result differs from the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Comparison {
     /// Largest absolute error.
     pub max_abs: f64,

@@ -32,6 +32,7 @@ const TINY: f64 = 1e-34;
 
 /// The right gradients, each with a bound on the error of an f32 kernel.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Truth {
     /// Of q, in the layout of dq; places that it leaves out are 0.
     pub dq: Vec<Bounded>,

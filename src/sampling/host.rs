@@ -9,6 +9,7 @@ use crate::plan::tables::present;
 
 /// Host inputs of a problem.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Inputs<'a> {
     /// A row of logits for each sequence, `Problem::stride` apart.
     pub logits: &'a [f32],

@@ -68,7 +68,7 @@ impl Plan {
         problem.check()?;
         // Two sizes, so that few variants are compiled.
         let cpu = caps.class == AdapterClass::Cpu;
-        // On a processor that plays a GPU barriers cost more than they share out, as long as no thread has too much.
+        // A processor that plays a GPU takes the threads of a workgroup in turn at each barrier: a guess, not measured.
         let small = problem.vocab <= SHORT || (cpu && iterations(problem, 64) <= caps.loop_iterations());
         let useful = if small { 64 } else { 256 };
         let threads = (1 << caps.threads().max(1).ilog2()).min(useful);

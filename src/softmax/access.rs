@@ -79,8 +79,7 @@ fn load(name: &str, binding: &str, vec4: bool, dtype: DType) -> String {
             widened(dtype, "half")
         ),
     };
-    // In fours, all four are before the end or none is. Beyond it the last place is read, for what is read in a branch is slow on processors
-    // that play a GPU.
+    // In fours, all four are before the end or none is. Beyond it the last place is read, so that no load stands in a branch.
     let last = if vec4 { "max(end, 4u) - 4u" } else { "max(end, 1u) - 1u" };
     format!(
         "

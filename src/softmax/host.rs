@@ -8,6 +8,7 @@ use crate::plan::tables::present;
 
 /// Host inputs of a problem.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Inputs<'a> {
     /// The numbers, in `Problem::x_layout`.
     pub x: &'a [f32],

@@ -50,6 +50,7 @@ impl Caller {
 
 /// Which statistic a range of the stats buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Stat {
     /// Natural log of the sum of exp(x / tau), f32.
     Lse,

@@ -40,6 +40,7 @@ impl Kind {
 
 /// The temperature: x is divided by it.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum RowTemperature {
     /// One for all rows: a normal f32 above 0.
     Value(f32),

@@ -31,6 +31,7 @@ const TINY: f64 = 1e-36;
 
 /// The right answer. All statistics are there where the kind has them, whether asked for or not.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Truth {
     /// In the layout of the result; places that it leaves out are 0.
     pub out: Vec<Bounded>,

@@ -17,8 +17,7 @@ pub(super) struct Share {
     pub chunks: u32,
     /// Lots of `threads / lanes` rows that a workgroup of short rows takes, one after the other.
     pub lots: u32,
-    /// Every tile is full: on a processor that plays a GPU whatever is in a branch or a loop is loaded and stored number by number, and
-    /// what is not goes several times as fast.
+    /// Every tile is full: then no load or store stands in a branch or a loop.
     pub full: bool,
     /// Elements are loaded and stored in fours.
     pub vec4: bool,

@@ -7,7 +7,7 @@
 //! A problem is batch, q heads, kv heads, queries, keys, head dim, and 1 for causal, which is burn's `is_causal`. Inputs are f32 on the
 //! device and stay there, as does what comes out. burn tries its kernels on the first call, which is not timed. A sample is as many calls as take
 //! some milliseconds, by the wall clock, until the device is done; the figure is the median. Before that, the answer is compared with
-//! float64; `worst` is the largest error as a multiple of the bound that this repository's own kernels must keep.
+//! float64; `checked.worst` is the largest error as a multiple of the bound that this repository's own kernels must keep.
 
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Device, DeviceKind, Tensor, TensorData, module};
@@ -82,7 +82,8 @@ fn time(problem: &Problem, device: &Device) -> Result<serde_json::Value> {
     };
 
     let out = call().into_data();
-    let worst = worst(problem, &Inputs::new(q, k, v), out.as_slice::<f32>().map_err(|e| format!("{e:?}"))?)?;
+    let out = out.as_slice::<f32>().map_err(|e| format!("{e:?}"))?;
+    let (rows, worst) = check(problem, &Inputs::new(q, k, v), out)?;
     if worst > WRONG {
         return Err(format!("the answer is wrong: {worst:e} times the bound of f32").into());
     }
@@ -108,15 +109,15 @@ fn time(problem: &Problem, device: &Device) -> Result<serde_json::Value> {
         "ms": seconds * 1e3,
         "gflops": cost.flops as f64 / seconds / 1e9,
         "kv_gb_s": cost.kv_bytes as f64 / seconds / 1e9,
-        "spread": (high - low) / seconds,
-        "samples": SAMPLES,
-        "calls": calls,
-        "worst": worst,
+        "spread": {
+            "min_ms": samples.min() * 1e3, "q1_ms": low * 1e3, "q3_ms": high * 1e3, "samples": SAMPLES, "calls": calls,
+        },
+        "checked": { "rows": rows, "of": problem.rows(), "worst": worst },
     }))
 }
 
-/// The largest error of some rows, in bounds.
-fn worst(problem: &Problem, inputs: &Inputs<'_>, out: &[f32]) -> Result<f64> {
+/// Compares some rows with float64: how many, and their largest error in bounds.
+fn check(problem: &Problem, inputs: &Inputs<'_>, out: &[f32]) -> Result<(usize, f64)> {
     let Shape { q_heads, seq_q, head_dim_v, .. } = problem.shape;
     let all = problem.rows();
     let step = (all / ROWS).max(1) | 1; // odd, so that heads are met in different rows
@@ -133,7 +134,7 @@ fn worst(problem: &Problem, inputs: &Inputs<'_>, out: &[f32]) -> Result<f64> {
         let at = ((batch * q_heads + head) * seq_q + i) as usize * dim;
         reference::compare(&out[at..at + dim], truth).worst
     });
-    Ok(errors.fold(0.0, f64::max))
+    Ok((rows.len(), errors.fold(0.0, f64::max)))
 }
 
 /// Numbers of variance 1, the same on every machine.

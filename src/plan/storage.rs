@@ -31,7 +31,7 @@ pub(super) fn native_f16(
         (None, Some(true)) => Ok((true, Some("a type of the shader: it was asked for".to_owned()))),
         (None, Some(false)) => Ok((false, Some("unpacked: it was asked for".to_owned()))),
         (None, None) => Ok(match caps.class {
-            AdapterClass::Cpu => (false, Some("unpacked, as on every processor unless asked for".to_owned())),
+            AdapterClass::Cpu => (false, Some("unpacked, which was mostly faster on processors".to_owned())),
             _ => (true, Some("a type of the shader: the device has the feature SHADER_F16".to_owned())),
         }),
     }

@@ -175,7 +175,8 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     if let Some(wrong) = report.left_out.iter().find(|l| l.wrong) {
         return Err(Fail::Wrong(format!("{} on {}: {}", wrong.kernel, wrong.problem, wrong.because)));
     }
-    if let (true, Some(first)) = (report.rows.is_empty(), report.left_out.first()) {
+    let nothing = report.rows.is_empty() && report.operations.is_empty();
+    if let (true, Some(first)) = (nothing, report.left_out.first()) {
         return Err(Fail::Wrong(format!(
             "nothing was measured: {} on {}: {}",
             first.kernel, first.problem, first.because

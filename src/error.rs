@@ -163,6 +163,7 @@ pub enum Error {
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// An error where a limit of the device is not kept.
+#[cfg(feature = "measure")]
 pub(crate) fn within(
     what: &str,
     limit: &'static str,

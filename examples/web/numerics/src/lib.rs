@@ -23,8 +23,6 @@ mod empty;
 mod heads;
 #[path = "../../../../tests/numerics/sharpness.rs"]
 mod sharpness;
-#[path = "../../../../tests/numerics/windows.rs"]
-mod windows;
 
 use core::future::Future;
 use core::pin::pin;

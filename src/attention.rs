@@ -88,7 +88,9 @@ impl Attention {
     /// ```
     pub fn with_matrices(self, adapter: &wgpu::Adapter) -> Self {
         let context = self.context().with_matrices(adapter);
-        Attention { inner: Arc::new(Inner { context, pipelines: Variants::default() }), ..self }
+        let mut with_matrices = self;
+        with_matrices.inner = Arc::new(Inner { context, pipelines: Variants::default() });
+        with_matrices
     }
 
     /// With what a [`Tuner`](crate::tune::Tuner) found on this device: it takes the place of the planner's choice for problems of

@@ -162,21 +162,6 @@ pub enum Error {
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// An error where a limit of the device is not kept.
-#[cfg(feature = "measure")]
-pub(crate) fn within(
-    what: &str,
-    limit: &'static str,
-    needed: u64,
-    available: u64,
-    advice: &'static str,
-) -> Result<()> {
-    if needed <= available {
-        return Ok(());
-    }
-    Err(Error::LimitExceeded { what: what.to_owned(), limit, needed, available, advice })
-}
-
 impl Error {
     pub(crate) fn value(field: &'static str, value: impl core::fmt::Display, rule: &'static str) -> Self {
         Error::Value { field, value: legible(value.to_string()), rule }

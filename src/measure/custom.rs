@@ -2,7 +2,7 @@
 
 use super::work::{Inner, Ready, Work};
 use crate::context::bound;
-use crate::error::{Error, Result, within};
+use crate::error::{Error, Result};
 use crate::memory::create_buffer;
 use crate::problem::Problem;
 use crate::tensor::Tensor;
@@ -273,7 +273,10 @@ impl Work {
                 caps.max_storage_buffer_binding_size,
             ),
         ] {
-            within(what, limit, needed, available, "take less")?;
+            if needed > available {
+                let what = what.to_owned();
+                return Err(Error::LimitExceeded { what, limit, needed, available, advice: "take less" });
+            }
         }
         Ok(())
     }

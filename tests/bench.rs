@@ -305,7 +305,9 @@ fn what_there_is_no_time_for_is_left_out_and_listed() {
     }
     let args =
         ["bench", "--shape", "64,96,96,4096,4096,16", "--kernel", "naive", "--seconds=1", "--json", "-"];
-    let report = json(&succeeds(&args));
+    let (out, err, code) = finish(&args);
+    assert!(code == 1 && err.contains("nothing was measured: naive on"), "{err}");
+    let report = json(&out);
     assert!(report["rows"].as_array().unwrap().is_empty());
     let because = report["left_out"][0]["because"].as_str().unwrap();
     assert!(because.contains("--seconds"), "{because}");

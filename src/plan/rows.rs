@@ -162,7 +162,7 @@ impl RowTiles {
             mask_mod: _,
             documents: _,
             // Scores, in score.wgsl.
-            softcap: _,
+            softcap,
             bias: _,
             alibi: _,
             score_mod: _,
@@ -174,6 +174,10 @@ impl RowTiles {
             sink: _,
             stats: _,
         } = problem;
+        if softcap.is_some() {
+            // Within its bound, but twice as far off where scores come near their cap, which is more than some tests of others allow.
+            return Err("near a soft cap the tiled kernel is more precise".to_owned());
+        }
         if problem.search() != Search::None {
             return Err("it goes through the keys once, and this problem takes several passes".to_owned());
         }
@@ -188,11 +192,7 @@ impl RowTiles {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn is_preferred(problem: &Problem, caps: &Caps) -> core::result::Result<(), String> {
-        if problem.softcap.is_some() {
-            // Within its bound, but measured less precise than the tiled kernel where scores come near their cap.
-            return Err("under a soft cap the tiled kernel is more precise".to_owned());
-        }
+    pub(crate) fn is_preferred(caps: &Caps) -> core::result::Result<(), String> {
         if caps.class != AdapterClass::Cpu {
             return Err("it was not measured on a GPU".to_owned());
         }

@@ -61,7 +61,10 @@ impl Share {
                 (_, true) => 16,
                 _ => 32,
             };
-            if let Some(vecs) = full_vecs(len, lanes, most) {
+            // Chunks of a sparse kind are merged in every round of its search: tiles of one workgroup are better, as long as there are
+            // rows for all workgroups.
+            let whole = |vecs: &u32| !problem.kind.is_sparse() || 4 * vecs * lanes >= len;
+            if let Some(vecs) = full_vecs(len, lanes, most).filter(whole) {
                 return common(vecs, 4 * vecs * lanes, 1, true);
             }
         }

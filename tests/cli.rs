@@ -174,7 +174,7 @@ fn unknown_options_are_usage_errors() {
         assert!(err.starts_with("error: "), "{err}");
     }
     let (_, err, _) = finish(&["check", "--kernel", "magic", "x"]);
-    assert!(err.contains("magic") && err.contains("tiled, rows, naive"), "{err}");
+    assert!(err.contains("magic") && err.contains("tiled, rows, matrix, naive"), "{err}");
     let (_, err, code) = finish(&["run", "a.safetensors", "--scale", "wide"]);
     assert!(code == 2 && err.contains("wide") && err.contains("rsqrt"), "{err}");
     let (_, err, code) = finish(&["run", "a.safetensors", "--causal=middle"]);

@@ -155,7 +155,7 @@ fn with_bias_masks_and_16_bit_storage() {
             let mut problem = option(problem(5, 6, 2, 21, 19), full);
             problem.shape.head_dim_v = d;
             let case = Case::new(problem, n as u64).vacuous_above(2e-2);
-            for kernel in crate::common::KERNELS {
+            for kernel in crate::common::kernels(&case.problem) {
                 let mut most = 0;
                 // Bindings from a share of the score matrix down to one that holds few rows.
                 for bytes in [8192, 1300] {

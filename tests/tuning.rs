@@ -36,7 +36,7 @@ fn work_is_made_for_every_option_and_checks_every_kernel() {
     let gpu = gpu!();
     for problem in [Problem::new(shape([1, 2, 2, 5, 7, 4, 4])), every_option()] {
         let work = pollster::block_on(Work::new(&gpu.attention, &problem)).unwrap();
-        for kernel in common::KERNELS {
+        for kernel in common::kernels(&problem) {
             let plan = common::plan(gpu, &problem, &PlanOptions::kernel(kernel));
             let ready = pollster::block_on(work.prepare(&plan)).unwrap();
             let checked = pollster::block_on(work.check(&gpu.queue, &ready)).unwrap();

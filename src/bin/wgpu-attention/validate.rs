@@ -216,8 +216,8 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
         }
         summary.attention(&gpu, seed, ways.iter().copied(), asked.is_some(), &bar)?;
         if let Some(operations) = &operations {
-            bar.set_message(format!("validating seed {seed}, operations"));
-            for checked in operations.check(seed)? {
+            let begin = |name| bar.set_message(format!("validating seed {seed}, {name}"));
+            for checked in operations.check(seed, begin)? {
                 summary.operation(checked, seed, &bar);
             }
         }

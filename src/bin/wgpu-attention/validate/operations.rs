@@ -84,8 +84,8 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// A problem of each kind. Errors are those that no other problem would be spared.
-    pub(super) fn check(&self, seed: u64) -> Result<Vec<Checked>> {
+    /// A problem of each kind; `begin` is told which is next. Errors are those that no other problem would be spared.
+    pub(super) fn check(&self, seed: u64, begin: impl Fn(&'static str)) -> Result<Vec<Checked>> {
         let [mut options, mut sizes] = Random::options_and_sizes(seed);
         let kind = options.pick(&Kind::ALL);
         let problem = softmax_problem(kind, &mut options, &mut sizes);
@@ -95,8 +95,11 @@ impl<'a> Operations<'a> {
             Kind::Entmax15 => "operation entmax 1.5",
             _ => "operation softmax",
         };
+        begin(name);
         let (forward, gradient) = self.softmax(&problem, &mut sizes);
+        begin("gradient of attention");
         let (attention, attention_gradient) = self.attention_gradient(&mut options, &mut sizes);
+        begin("operation sampling");
         let (drawing, tokens) = self.tokens(&mut options, &mut sizes);
         [
             (name, format!("{problem:?}"), forward),
@@ -212,11 +215,7 @@ impl<'a> Operations<'a> {
         (problem, worst)
     }
 
-    fn tokens(
-        &self,
-        options: &mut Random,
-        sizes: &mut Random,
-    ) -> (sampling::Problem, Result<f64, Error>) {
+    fn tokens(&self, options: &mut Random, sizes: &mut Random) -> (sampling::Problem, Result<f64, Error>) {
         let (rows, vocab) = (sizes.size(5.0), sizes.size(6000.0));
         let chain = (0..options.word() % 5).fold(Chain::new(), |chain, _| chain.step(step(options)));
         let mut problem =
@@ -288,9 +287,8 @@ mod tests {
         for five in all.chunks(5) {
             assert!(five.iter().all(|one| (one.0, one.1, one.2) == (five[0].0, five[0].1, five[0].2)));
         }
-        let count = |key: &dyn Fn(usize) -> String| {
-            (0..400).map(key).collect::<std::collections::HashSet<_>>().len()
-        };
+        let count =
+            |key: &dyn Fn(usize) -> String| (0..400).map(key).collect::<std::collections::HashSet<_>>().len();
         assert!(count(&|n| format!("{:?}", (all[n].3, all[n].4))) > 300);
         assert!(count(&|n| format!("{:?}", (all[n].0, all[n].1, all[n].2))) > 20);
     }

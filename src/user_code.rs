@@ -436,7 +436,7 @@ mod tests {
 
         let (line, column, message) =
             refused(&format!("    let a = 1u;\n    return 0u{} > k_index;", " + 1u".repeat(600)));
-        assert_eq!((line, column), (3, 14 + 5 * MAX_OPERATORS as u32), "{message}");
+        assert_eq!((line, column), (3, 15 + 5 * MAX_OPERATORS as u32), "{message}");
         assert!(message.contains("500 operators"), "{message}");
 
         let (line, _, message) = refused(&format!(

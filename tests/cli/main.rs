@@ -100,6 +100,41 @@ impl Files {
     }
 }
 
+/// The dense and per-row inputs of the problem in [`Files`].
+struct Dense {
+    bias: String,
+    mask: String,
+    rows: String,
+    slopes: String,
+}
+
+const MASK: [u8; 5] = [1, 1, 0, 255, 1];
+
+const ROWS: [f32; 6] = [0.5, 1.0, 2.0, 0.7, 3.0, 1.0];
+
+fn biases() -> Vec<f32> {
+    let mut bias = numbers(3 * 5, 0.9);
+    bias[7] = f32::NEG_INFINITY;
+    bias
+}
+
+impl Dense {
+    fn new(files: &Files) -> Self {
+        let at = |name: &str| files.folder.path().join(name);
+        Dense {
+            bias: npy(&at("bias.npy"), "<f4", false, &[3, 5], &bytes(&biases())),
+            mask: npy(&at("mask.npy"), "|u1", false, &[1, 1, 1, 5], &MASK),
+            rows: npy(&at("rows.npy"), "<f4", false, &[2, 3], &bytes(&ROWS)),
+            slopes: npy(&at("slopes.npy"), "<f4", false, &[2], &bytes(&[0.3, 0.1])),
+        }
+    }
+}
+
+const USER_SCORE: &str =
+    "fn score_mod(score: f32, batch: u32, head: u32, q_index: u32, k_index: u32) -> f32 {
+    return score - param_f32(head) * abs(f32(q_index) - f32(k_index));
+}";
+
 #[test]
 fn help_names_the_commands() {
     let help = succeeds(&["--help"]);

@@ -125,3 +125,16 @@ fn extent(slice: &Slice) -> [u32; 6] {
         text[at..].split([',', ' ']).next().unwrap().parse().unwrap()
     })
 }
+
+fn assert_covers_windows(plan: &Plan) {
+    for tensor in Tensor::ALL {
+        let mut ranges: Vec<_> = plan.slices().iter().map(|s| s.spans[tensor as usize]).collect();
+        ranges.sort_by_key(|w| w.start);
+        let mut reached = 0;
+        for window in ranges {
+            assert!(window.start <= reached, "{} leaves out {reached}..{}", tensor.name(), window.start);
+            reached = reached.max(window.start + window.len);
+        }
+        assert_eq!(reached * 4, plan.tensor_bytes(tensor), "{}", tensor.name());
+    }
+}

@@ -507,6 +507,25 @@ fn hidden_work_is_not_cut() {
     assert_eq!(slices(&window, Kernel::Naive), slices(&all, Kernel::Naive));
 }
 
+/// Many keys a thread where that is known to compile quickly: not on every processor, and not where a search would be written out for each.
+#[test]
+fn llvmpipe_gets_more_keys_a_thread() {
+    let keys = |problem: &Problem, is_llvmpipe| {
+        let caps = caps(|c| {
+            c.class = AdapterClass::Cpu;
+            c.is_llvmpipe = is_llvmpipe;
+        });
+        let plan = plan(problem, &caps);
+        let keys = plan.tiles().unwrap().keys_per_thread;
+        assert_eq!(plan.reason().contains("llvmpipe"), keys > 4, "{plan}");
+        keys
+    };
+    let problem = plain([1, 4, 4, 512, 512, 64, 64]);
+    assert_eq!(keys(&problem, true), 8);
+    assert_eq!(keys(&problem, false), 4);
+    assert_eq!(keys(&problem.top_k(8), true), 4);
+}
+
 /// Cutting for the sake of time stops before a plan grows out of hand, and is never why a problem is refused.
 #[test]
 fn work_without_end_is_planned_all_the_same() {

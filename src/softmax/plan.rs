@@ -356,8 +356,8 @@ impl Plan {
                 lanes,
                 vecs: self.share.vecs,
                 one_tile: self.share.one_tile(),
-                // A dispatch that is folded has some workgroups in vain.
-                full: self.share.full && workgroups[1] == 1,
+                // A dispatch that is folded has some workgroups in vain, which whole rows bear.
+                full: self.share.full && (pass == Pass::Rows || workgroups[1] == 1),
                 vec4: self.share.vec4,
                 subgroup: self.share.subgroup && threads == self.share.threads,
             };

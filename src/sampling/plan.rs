@@ -349,7 +349,7 @@ impl Plan {
         &self.problem
     }
 
-    /// Dispatches of all slices: one for each step, two around them, and two or three before the first top-k of a large vocabulary.
+    /// Dispatches of all slices: one for each step or, where workgroups share a long row, up to eight; and some around them.
     pub fn dispatches(&self) -> usize {
         self.program.dispatches.len()
     }

@@ -115,6 +115,10 @@ impl Plan {
         let label = format!("{}{direction} {}", problem.kind.name(), problem.len);
         let mut plan =
             Plan { problem: problem.clone(), backward, share, slices: 0, program: Program::new(label, caps) };
+        // Rows that a workgroup takes one after the other are rounds of a loop.
+        while plan.share.lots > 1 && plan.iterations() > caps.loop_iterations() {
+            plan.share.lots /= 2;
+        }
         plan.program.require(plan.needs(), caps)?;
         plan.program.subgroup = share.subgroup.then_some(share.threads);
         plan.cut(caps)?;

@@ -242,8 +242,8 @@ fn a_row_does_not_know_its_batch() {
     let chain = Chain::new().temperature(0.9).top_k(50).top_p(0.9);
     knows_no_batch(gpu, 500, &chain);
     // Several workgroups share a row: for the list of a top-k, and in all steps.
-    knows_no_batch(gpu, 3001, &chain);
-    knows_no_batch(gpu, 3001, &Chain::new().temperature(0.9).typical(0.95).top_p(0.9).min_p(0.01));
+    knows_no_batch(gpu, 2001, &chain);
+    knows_no_batch(gpu, 2001, &Chain::new().temperature(0.9).typical(0.95).top_p(0.9).min_p(0.01));
 }
 
 fn knows_no_batch(gpu: &Gpu, vocab: usize, chain: &Chain) {

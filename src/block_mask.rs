@@ -1,6 +1,6 @@
 //! Classes of mask tiles that are found once and used in many calls: FlexAttention's block mask.
 
-use crate::buffers::Buffers;
+use crate::buffers::MaskBuffers;
 use crate::error::{Error, Result};
 use crate::memory::create_buffer_unset;
 use crate::plan::TileClasses;
@@ -24,20 +24,21 @@ pub struct BlockMask {
 }
 
 impl Prepared {
-    /// Makes room for the classes of mask tiles, and binds the mask, bias and tables that they will be of (q, k, v and out of the
-    /// buffers are looked at by nobody).
+    /// Makes room for the classes of mask tiles, and binds the mask, bias and tables that they will be of: all that the plan has of
+    /// these, and nothing else. So it takes [`MaskBuffers`], and [`Buffers`](crate::Buffers), whose others it does not look at.
     ///
     /// # Errors
     /// [`Error::Unused`] where the plan does not classify tiles (its [`classes_reason`](crate::Plan::classes_reason) says why); what
     /// [`Prepared::bind`] finds; [`Error::OutOfMemory`], [`Error::DeviceLost`].
-    pub async fn block_mask(&self, buffers: &Buffers<'_>) -> Result<BlockMask> {
+    pub async fn block_mask<'a>(&self, buffers: impl Into<MaskBuffers<'a>>) -> Result<BlockMask> {
+        let buffers = buffers.into();
         let Some(&classes) = self.plan().classes() else {
             let hint = "the plan classifies no mask tiles, see Plan::classes_reason";
             return Err(Error::Unused { field: "block_mask", hint });
         };
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let buffer = create_buffer_unset(self.context(), "block mask", classes.bytes(), usage).await?;
-        let bound = self.bind_classes(buffers, Some(&buffer), 0)?;
+        let bound = self.bind_classes(buffers, &buffer)?;
         Ok(BlockMask { bound, buffer, classes })
     }
 
@@ -46,7 +47,7 @@ impl Prepared {
     /// # Errors
     /// As [`Prepared::block_mask`].
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn block_mask_blocking(&self, buffers: &Buffers<'_>) -> Result<BlockMask> {
+    pub fn block_mask_blocking<'a>(&self, buffers: impl Into<MaskBuffers<'a>>) -> Result<BlockMask> {
         pollster::block_on(self.block_mask(buffers))
     }
 }

@@ -94,16 +94,79 @@ impl<'a> Buffers<'a> {
         self.mask = Some(mask.into());
         self
     }
+}
 
+/// The buffers that a [`BlockMask`] is made of: of a call's [`Buffers`] those that classes of mask tiles come from. [`Buffers`] are taken
+/// in its place, too.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MaskBuffers<'a> {
+    /// As [`Buffers::bias`].
+    pub bias: Option<BufferRef<'a>>,
+    /// As [`Buffers::mask`].
+    pub mask: Option<BufferRef<'a>>,
+    /// As [`Buffers::tables`].
+    pub tables: Option<BufferRef<'a>>,
+}
+
+impl<'a> MaskBuffers<'a> {
+    /// With the buffer of the additive bias.
+    pub fn bias(mut self, bias: impl Into<BufferRef<'a>>) -> Self {
+        self.bias = Some(bias.into());
+        self
+    }
+
+    /// With the buffer of the dense mask.
+    pub fn mask(mut self, mask: impl Into<BufferRef<'a>>) -> Self {
+        self.mask = Some(mask.into());
+        self
+    }
+
+    /// With the buffer of small inputs.
+    pub fn tables(mut self, tables: impl Into<BufferRef<'a>>) -> Self {
+        self.tables = Some(tables.into());
+        self
+    }
+}
+
+impl<'a> From<&Buffers<'a>> for MaskBuffers<'a> {
+    fn from(buffers: &Buffers<'a>) -> Self {
+        MaskBuffers { bias: buffers.bias, mask: buffers.mask, tables: buffers.tables }
+    }
+}
+
+/// What is given to be bound: all buffers of a call, or those of a block mask.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given<'a> {
+    /// q, k, v and out with the statistics, where an attention is to be computed.
+    pub main: Option<([BufferRef<'a>; 4], Option<BufferRef<'a>>)>,
+    pub masks: MaskBuffers<'a>,
+    pub block_mask: Option<&'a BlockMask>,
+}
+
+impl<'a> From<&Buffers<'a>> for Given<'a> {
+    fn from(buffers: &Buffers<'a>) -> Self {
+        let Buffers { q, k, v, out, stats, block_mask, .. } = *buffers;
+        Given { main: Some(([q, k, v, out], stats)), masks: buffers.into(), block_mask }
+    }
+}
+
+impl<'a> From<MaskBuffers<'a>> for Given<'a> {
+    fn from(masks: MaskBuffers<'a>) -> Self {
+        Given { main: None, masks, block_mask: None }
+    }
+}
+
+impl<'a> Given<'a> {
     pub(crate) fn tensor(&self, tensor: Tensor) -> Option<BufferRef<'a>> {
         match tensor {
-            Tensor::Q => Some(self.q),
-            Tensor::K => Some(self.k),
-            Tensor::V => Some(self.v),
-            Tensor::Out => Some(self.out),
-            Tensor::Bias => self.bias,
-            Tensor::Mask => self.mask,
+            Tensor::Bias => self.masks.bias,
+            Tensor::Mask => self.masks.mask,
+            _ => self.main.map(|(main, _)| main[tensor as usize]),
         }
+    }
+
+    pub(crate) fn stats(&self) -> Option<BufferRef<'a>> {
+        self.main.and_then(|(_, stats)| stats)
     }
 }
 

@@ -34,6 +34,19 @@ pub enum Error {
         /// Elements needed.
         expected: u64,
     },
+    /// A number that is NaN or infinite, also once it is rounded to its storage type.
+    /// Raised by [`Inputs::check_finite`](crate::Inputs::check_finite), by nothing else.
+    #[error("{field}[{index}] is {value}, stored as {stored}: no finite number")]
+    NotFinite {
+        /// The input that holds the number.
+        field: &'static str,
+        /// Where in the slice.
+        index: u64,
+        /// What was found.
+        value: f32,
+        /// What the device would read.
+        stored: f32,
+    },
     /// An input that the problem needs was not given.
     #[error("{field} is missing: the problem asks for it ({why})")]
     Missing {
@@ -157,6 +170,14 @@ pub enum Error {
     /// No adapter was found.
     #[error("no graphics adapter was found: {0}")]
     NoAdapter(String),
+    /// There are adapters, but none with the name that was asked for.
+    #[error("no graphics adapter has {part:?} in its name; there {are}", are = listed(.there))]
+    UnknownAdapter {
+        /// The part of a name.
+        part: String,
+        /// The names of those that there are.
+        there: Vec<String>,
+    },
 }
 
 /// `Result` with this crate's [`Error`].
@@ -166,6 +187,11 @@ impl Error {
     pub(crate) fn value(field: &'static str, value: impl core::fmt::Display, rule: &'static str) -> Self {
         Error::Value { field, value: legible(value.to_string()), rule }
     }
+}
+
+fn listed(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    format!("{} {}", if names.len() == 1 { "is" } else { "are" }, quoted.join(", "))
 }
 
 /// Numbers are displayed with all their zeros, which nobody counts.

@@ -71,7 +71,7 @@ pub async fn adapters() -> Vec<wgpu::Adapter> {
 /// Opens the adapter that the options name, else the system's choice.
 ///
 /// # Errors
-/// [`Error::NoAdapter`] where there is none, [`Error::Driver`] where it gives no device.
+/// [`Error::NoAdapter`] where there is none, [`Error::UnknownAdapter`] where none has the name, [`Error::Driver`] where it gives no device.
 pub async fn open(options: &Options) -> Result<Gpu> {
     let adapter = match &options.adapter {
         Some(part) => by_name(part).await?,
@@ -119,7 +119,10 @@ async fn by_name(part: &str) -> Result<wgpu::Adapter> {
         }
         names.push(name);
     }
-    Err(Error::NoAdapter(format!("none is called {part:?}; there are {names:?}")))
+    match names.len() {
+        0 => Err(Error::NoAdapter("there is none for compute shaders".to_owned())),
+        _ => Err(Error::UnknownAdapter { part: part.to_owned(), there: names }),
+    }
 }
 
 async fn by_default() -> Result<wgpu::Adapter> {

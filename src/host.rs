@@ -164,6 +164,54 @@ impl<'a> Inputs<'a> {
         }
         tables::check(problem, &self.tables)
     }
+
+    /// Looks for NaN and infinity in q, k, v and bias, as they are stored: 70000 in f16 is infinite. Nothing else calls it, so that it costs
+    /// only who asks.
+    ///
+    /// Without it, NaN and infinity are left to the device wherever a row sees them, and that row is unspecified. Many devices carry them
+    /// into the result, but none has to: WGSL lets compilers assume that they do not occur.
+    ///
+    /// What lies beyond valid queries and keys or in the gaps of a layout is nobody's number and may be anything. -inf in a bias hides,
+    /// and is welcome. What masks hide is looked at all the same.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] for the first that is found, in the order of batch, head, row and dim; before that what [`Inputs::check`] finds.
+    pub fn check_finite(&self, problem: &Problem) -> Result<()> {
+        self.check(problem)?;
+        let find = |field: &'static str, dtype: DType, index: u64, numbers: &[f32]| {
+            let value = numbers.get(index as usize).copied().unwrap_or_default();
+            let stored = dtype.round(value);
+            match stored.is_finite() || (field == "bias" && stored == f32::NEG_INFINITY) {
+                true => Ok(()),
+                false => Err(Error::NotFinite { field, index, value, stored }),
+            }
+        };
+        for (tensor, numbers, lens) in [
+            (Tensor::Q, self.q, self.tables.q_len),
+            (Tensor::K, self.k, self.tables.kv_len),
+            (Tensor::V, self.v, self.tables.kv_len),
+        ] {
+            let view = problem.view(tensor)?;
+            let [batches, heads, seq, dims] = view.sizes();
+            // A packed tensor is one sequence here, of all rows.
+            let packed = if tensor == Tensor::Q { problem.packed_q } else { problem.packed_k }.is_some();
+            for b in 0..batches {
+                let len = lens.filter(|_| !packed).and_then(|lens| lens.get(b as usize));
+                for at in
+                    (0..heads).flat_map(|h| (0..len.map_or(seq, |&len| len.min(seq))).map(move |i| [h, i]))
+                {
+                    for d in 0..dims {
+                        let index = view.index([b, at[0], at[1], d]);
+                        find(tensor.name(), problem.dtypes[tensor as usize], index, numbers)?;
+                    }
+                }
+            }
+        }
+        if let (Some((dtype, _)), Some(bias)) = (problem.bias, self.bias) {
+            (0..bias.len() as u64).try_for_each(|index| find("bias", dtype, index, bias))?;
+        }
+        Ok(())
+    }
 }
 
 /// How many numbers (of a bias) or bytes (of a mask) there have to be. A problem without a pair reads none; what is as long as its own

@@ -139,7 +139,7 @@ pub mod validate;
 pub use attention::Attention;
 pub use backward::Backward;
 pub use block_mask::BlockMask;
-pub use buffers::{BufferRef, Buffers};
+pub use buffers::{BufferRef, Buffers, MaskBuffers};
 pub use caps::{AdapterClass, Caps, MATRIX_FEATURES, OPTIONAL_FEATURES, REQUIRED_FEATURES, helpful_limits};
 pub use dropout::Dropout;
 pub use dtype::DType;

@@ -1,7 +1,7 @@
 //! From a plan to commands: `Prepared` (compiled), `Bound` (with buffers), `encode`.
 
 use crate::attention::{Attention, Pipelines};
-use crate::buffers::{self, BufferRef, Buffers};
+use crate::buffers::{self, BufferRef, Buffers, Given, MaskBuffers};
 use crate::context::{CompiledPass, Context, bound};
 use crate::error::{Error, Result};
 use crate::kernel::Binding;
@@ -73,7 +73,7 @@ impl Prepared {
     /// [`Error::Missing`] or [`Error::Unused`], naming the buffer.
     pub fn bind(&self, buffers: &Buffers<'_>) -> Result<Bound> {
         let Some(mask) = buffers.block_mask else {
-            return self.bind_classes(buffers, None, 0);
+            return self.bind_passes(&buffers.into(), None, 0..usize::MAX);
         };
         match self.plan().classes() {
             None => Err(Error::Unused {
@@ -86,7 +86,7 @@ impl Prepared {
                 rule: "of the same tiles, batches and heads as the plan's",
             }),
             // The first pass is the one that finds classes.
-            Some(_) => self.bind_classes(buffers, Some(mask.buffer()), 1),
+            Some(_) => self.bind_passes(&buffers.into(), Some(mask.buffer()), 1..usize::MAX),
         }
     }
 
@@ -94,12 +94,17 @@ impl Prepared {
         self.shared.attention.context()
     }
 
-    /// Binds with a buffer of the caller's for classes, leaving out the first passes.
-    pub(crate) fn bind_classes(
+    /// Binds what the pass that finds classes of mask tiles reads, and a buffer for the classes.
+    pub(crate) fn bind_classes(&self, buffers: MaskBuffers<'_>, classes: &wgpu::Buffer) -> Result<Bound> {
+        self.bind_passes(&buffers.into(), Some(classes), 0..1)
+    }
+
+    /// Binds some of the passes, if need be with a buffer of the caller's for classes.
+    fn bind_passes(
         &self,
-        buffers: &Buffers<'_>,
+        buffers: &Given<'_>,
         classes: Option<&wgpu::Buffer>,
-        first_pass: usize,
+        which: Range<usize>,
     ) -> Result<Bound> {
         let plan = self.plan();
         self.check(buffers)?;
@@ -116,6 +121,8 @@ impl Prepared {
                         passes
                             .iter()
                             .zip(0..)
+                            .take(which.end)
+                            .skip(which.start)
                             .map(|(pass, n)| self.bind_group(buffers, classes, slice, pass, n))
                             .collect(),
                     );
@@ -123,7 +130,7 @@ impl Prepared {
                 })
             })
             .collect();
-        Ok(Bound { prepared: self.clone(), groups, group_of_slice, first_pass })
+        Ok(Bound { prepared: self.clone(), groups, group_of_slice, first_pass: which.start })
     }
 
     /// Binds and encodes in one call. This creates bind groups, so a loop that reuses its buffers is better off with
@@ -136,40 +143,41 @@ impl Prepared {
         Ok(())
     }
 
-    fn check(&self, buffers: &Buffers<'_>) -> Result<()> {
+    fn check(&self, buffers: &Given<'_>) -> Result<()> {
         let plan = self.plan();
         if plan.slices().is_empty() {
             return Ok(());
         }
-        let stats = plan.stats_bytes();
+        // Nothing but masks writes no statistics.
+        let stats = if buffers.main.is_some() { plan.stats_bytes() } else { 0 };
         let tables = plan.tables().bytes();
         let has = |tensor| plan.tensor_bytes(tensor) > 0;
         let problem = plan.problem();
         for (field, given, needed, why, hint) in [
             (
                 "bias",
-                buffers.bias.is_some(),
+                buffers.masks.bias.is_some(),
                 problem.bias.is_some() && has(Tensor::Bias),
                 "Problem::bias",
                 "ask for it with Problem::bias",
             ),
             (
                 "mask",
-                buffers.mask.is_some(),
+                buffers.masks.mask.is_some(),
                 problem.mask.is_some() && has(Tensor::Mask),
                 "Problem::mask",
                 "ask for it with Problem::mask",
             ),
             (
                 "stats",
-                buffers.stats.is_some(),
+                buffers.stats().is_some(),
                 stats > 0,
                 "Problem::stats",
                 "ask for a statistic, as with Problem::with_lse",
             ),
             (
                 "tables",
-                buffers.tables.is_some(),
+                buffers.masks.tables.is_some(),
                 tables > 0,
                 "an option of it reads a table, see Plan::tables",
                 "no option of it reads a table",
@@ -193,8 +201,8 @@ impl Prepared {
         let all: Vec<_> = tensors
             .into_iter()
             .chain([
-                ("stats", buffers.stats, stats),
-                ("tables", buffers.tables, tables),
+                ("stats", buffers.stats(), stats),
+                ("tables", buffers.masks.tables, tables),
                 ("block_mask", block_mask, classes),
             ])
             .filter_map(|(field, buffer, bytes)| {
@@ -207,7 +215,7 @@ impl Prepared {
 
     fn bind_group(
         &self,
-        buffers: &Buffers<'_>,
+        buffers: &Given<'_>,
         classes: Option<&wgpu::Buffer>,
         slice: &Slice,
         pass: &CompiledPass,
@@ -226,8 +234,8 @@ impl Prepared {
                     let bytes = (len * bits).div_ceil(32) * 4;
                     buffers.tensor(tensor).map(|b| (b.buffer, b.offset + start * bits / 8, bytes))
                 }
-                Binding::Stats => buffers.stats.map(|b| (b.buffer, b.offset, plan.stats_bytes())),
-                Binding::Tables => buffers.tables.map(|b| (b.buffer, b.offset, plan.tables().bytes())),
+                Binding::Stats => buffers.stats().map(|b| (b.buffer, b.offset, plan.stats_bytes())),
+                Binding::Tables => buffers.masks.tables.map(|b| (b.buffer, b.offset, plan.tables().bytes())),
                 Binding::Classes | Binding::NewClasses => {
                     let bytes = plan.classes().map_or(0, |classes| classes.bytes());
                     classes.map(|b| (b, 0, bytes))
@@ -258,7 +266,7 @@ pub struct Bound {
     /// For each set of spans, one for each pass.
     groups: Vec<Vec<wgpu::BindGroup>>,
     group_of_slice: Vec<usize>,
-    /// Passes before it are left out.
+    /// The pass that the first group of each set is of: those before it are left out.
     first_pass: usize,
 }
 
@@ -296,7 +304,7 @@ impl Bound {
 
     /// Records one slice. A number beyond the last records nothing.
     pub fn encode_slice(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize) {
-        self.encode_passes(pass, slice, self.first_pass..usize::MAX);
+        self.encode_passes(pass, slice, usize::MAX);
     }
 
     /// Records the passes that find classes of mask tiles, once for what slices have in common.
@@ -307,7 +315,7 @@ impl Bound {
         };
         for (number, slice) in plan.slices().iter().enumerate() {
             if classes.is_first(slice.params.first_batch, slice.params.first_head) {
-                self.encode_passes(pass, number, 0..1);
+                self.encode_passes(pass, number, 1);
             }
         }
     }
@@ -330,7 +338,7 @@ impl Bound {
                 label: Some(&shared.label),
                 timestamp_writes: None,
             });
-            self.encode_passes(&mut pass, number, 0..passes);
+            self.encode_passes(&mut pass, number, passes);
             drop(pass);
             let bytes = u64::from(slice.params.rows) * u64::from(slice.params.seq_k) * 4;
             encoder.copy_buffer_to_buffer(scratch, 0, target, at, bytes);
@@ -338,7 +346,8 @@ impl Bound {
         }
     }
 
-    fn encode_passes(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize, which: Range<usize>) {
+    /// Records the passes that are bound, as far as the last of these.
+    fn encode_passes(&self, pass: &mut wgpu::ComputePass<'_>, slice: usize, end: usize) {
         let shared = &self.prepared.shared;
         let (Some(part), Some(&group)) = (shared.plan.slices().get(slice), self.group_of_slice.get(slice))
         else {
@@ -346,9 +355,8 @@ impl Bound {
         };
         // At most 2^16 slices, with a stride of a few hundred bytes.
         let offset = slice as u32 * shared.plan.params_stride() as u32;
-        let passes = shared.pipelines.passes.iter().zip(&self.groups[group]).zip(&part.workgroups);
-        let wanted = passes.take(which.end).skip(which.start);
-        for ((compiled, bind_group), &[x, y]) in wanted {
+        let passes = shared.pipelines.passes.iter().zip(&part.workgroups).take(end).skip(self.first_pass);
+        for ((compiled, &[x, y]), bind_group) in passes.zip(&self.groups[group]) {
             // The naive kernel has passes with nothing to do where there is no key.
             if x == 0 || y == 0 {
                 continue;

@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::layout::{Layout, Strides, View};
 use crate::mask::{Alignment, MaskFormat};
 use crate::normalizer::{Normalizer, SigmoidBias};
-use crate::plan::{PlanOptions, TableData};
+use crate::plan::{Plan, PlanOptions, TableData};
 use crate::problem::Problem;
 use crate::qk_norm::{NormGains, QkNorm};
 use crate::readback;
@@ -106,16 +106,9 @@ impl Attention {
         [batch, head]: [u32; 2],
         rows: Range<u32>,
     ) -> Result<Vec<f32>> {
-        inputs.check(problem)?;
-        let sequences = Sequences::new(problem, &inputs.tables);
-        check_place(problem, &sequences, [batch, head], &rows)?;
-        let seq_k = sequences.keys(batch);
-        if rows.is_empty() || seq_k == 0 {
+        let Some((head, plan)) = self.plan_scores(problem, inputs, stage, [batch, head], rows)? else {
             return Ok(Vec::new());
-        }
-        // User code is given the whole problem's indices, and this is a part of it.
-        let origin = [batch, head, rows.start];
-        let head = Head::new(problem, inputs, [batch, head], rows)?.at(stage)?;
+        };
         let inputs = Inputs {
             q: head.q,
             k: head.k,
@@ -128,10 +121,9 @@ impl Attention {
                 ..head.tables
             },
         };
-        let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?.part_from(origin);
         let bound = self.bind_host(&plan, &inputs).await?;
         let passes = if stage == ScoreStage::Probs { 2 } else { 1 };
-        let bytes = u64::from(head.problem.shape.seq_q) * u64::from(seq_k) * 4;
+        let bytes = u64::from(head.problem.shape.seq_q) * u64::from(head.problem.shape.seq_k) * 4;
         let target = readback::Target::new(self.context(), bytes).await?;
         let mut encoder = self
             .device()
@@ -147,6 +139,43 @@ impl Attention {
             }
         }
         Ok(scores)
+    }
+
+    /// Says what [`Attention::scores`] would refuse, and computes nothing.
+    ///
+    /// # Errors
+    /// As [`Attention::scores`], but for those of the device.
+    pub fn check_scores(
+        &self,
+        problem: &Problem,
+        inputs: &Inputs<'_>,
+        stage: ScoreStage,
+        at: [u32; 2],
+        rows: Range<u32>,
+    ) -> Result<()> {
+        self.plan_scores(problem, inputs, stage, at, rows).map(drop)
+    }
+
+    /// The part and its plan; None where there are no scores.
+    fn plan_scores<'a>(
+        &self,
+        problem: &Problem,
+        inputs: &Inputs<'a>,
+        stage: ScoreStage,
+        [batch, head]: [u32; 2],
+        rows: Range<u32>,
+    ) -> Result<Option<(Head<'a>, Plan)>> {
+        inputs.check(problem)?;
+        let sequences = Sequences::new(problem, &inputs.tables);
+        check_place(problem, &sequences, [batch, head], &rows)?;
+        if rows.is_empty() || sequences.keys(batch) == 0 {
+            return Ok(None);
+        }
+        // User code is given the whole problem's indices, and this is a part of it.
+        let origin = [batch, head, rows.start];
+        let head = Head::new(problem, inputs, [batch, head], rows)?.at(stage)?;
+        let plan = self.plan_with(&head.problem, &PlanOptions::kernel(Kernel::Naive))?.part_from(origin);
+        Ok(Some((head, plan)))
     }
 
     /// [`Attention::scores`] for code that is not async: waits for the device.

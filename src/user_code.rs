@@ -93,10 +93,9 @@ impl UserCode {
 
     fn new(which: &'static str, text: &str, signature: &'static str, types: &str) -> Result<Self> {
         let refuse = |message: String| Error::UserCode { which, line: 1, column: 1, message };
-        if is_too_deep(text) {
-            return Err(refuse(format!(
-                "a statement has more than {MAX_OPERATORS} operators, or the text more than {MAX_ELSE} times `else`"
-            )));
+        if let Some((at, message)) = too_deep(text) {
+            let (line, column) = place(text, at);
+            return Err(Error::UserCode { which, line, column, message });
         }
         let (module, info) = parse(which, text)?;
         let found = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some(which));
@@ -180,25 +179,55 @@ fn parse(which: &'static str, text: &str) -> Result<(naga::Module, naga::valid::
     }
 }
 
-/// Operators in one statement, and uses of `else`: compilers of WGSL, naga among them, go one call deeper for each of a chain of these,
-/// until their stack is full.
+/// Brackets within brackets, operators in one statement, and uses of `else`: compilers of WGSL, naga among them, go one call deeper for
+/// each, until their stack is full.
+#[cfg(feature = "user-code")]
+const MAX_NESTED: usize = 100;
 #[cfg(feature = "user-code")]
 const MAX_OPERATORS: usize = 500;
 #[cfg(feature = "user-code")]
 const MAX_ELSE: usize = 200;
 
+/// Where a text goes deeper than that, and what is wrong there.
 #[cfg(feature = "user-code")]
-fn is_too_deep(text: &str) -> bool {
-    let (mut operators, mut elses) = (0, 0);
-    tokens(text).into_iter().any(|token| {
+fn too_deep(text: &str) -> Option<(usize, String)> {
+    let (mut nested, mut operators, mut elses, mut at) = (0usize, 0, 0, 0);
+    for token in tokens(text) {
         match token {
-            ";" | "{" | "}" => operators = 0,
+            "(" | "[" | "{" => nested += 1,
+            ")" | "]" | "}" => nested = nested.saturating_sub(1),
             "else" => elses += 1,
             "+" | "-" | "*" | "/" | "%" | "!" | "~" | "&" | "|" | "^" | "<" | ">" | "=" => operators += 1,
             _ => {}
         }
-        operators > MAX_OPERATORS || elses > MAX_ELSE
-    })
+        if matches!(token, ";" | "{" | "}") {
+            operators = 0;
+        }
+        let message = if nested > MAX_NESTED {
+            format!(
+                "more than {MAX_NESTED} brackets are open here, one within the other: name a part of it with `let`"
+            )
+        } else if operators > MAX_OPERATORS {
+            format!("a statement has more than {MAX_OPERATORS} operators: name a part of it with `let`")
+        } else if elses > MAX_ELSE {
+            format!("the text has more than {MAX_ELSE} times `else`: a `switch` is shorter")
+        } else {
+            at += token.len();
+            continue;
+        };
+        return Some((at, message));
+    }
+    None
+}
+
+/// Line and column of a byte, from 1, as naga counts them: lines by line feeds, columns in bytes.
+#[cfg(feature = "user-code")]
+fn place(text: &str, at: usize) -> (u32, u32) {
+    let before = &text[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = at - before.rfind('\n').map_or(0, |end| end + 1) + 1;
+    let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
+    (number(line), number(column))
 }
 
 /// Writes WGSL's initial value, zero, out where a `var` has none. Browsers made from Chromium forget it on Vulkan: there such a
@@ -387,6 +416,35 @@ mod tests {
         };
         assert_eq!((which, line, column), ("mask_mod", 2, 22), "{message}");
         assert!(message.contains("pool"), "{message}");
+    }
+
+    /// naga itself would say of the first that a limit of its own was reached, and not where.
+    #[test]
+    fn what_is_too_deep_is_told_with_its_place() {
+        let refused = |body: &str| match UserCode::mask_mod(&format!("{HEAD} {{\n{body}\n}}")) {
+            Err(Error::UserCode { line, column, message, .. }) => (line, column, message),
+            other => panic!("{body}: {other:?}"),
+        };
+        let nested =
+            |depth| format!("    return {}q_index{} > k_index;", "(".repeat(depth), ")".repeat(depth));
+        let (line, column, message) = refused(&nested(150));
+        // One is open already.
+        assert_eq!((line, column), (2, 12 + MAX_NESTED as u32 - 1), "{message}");
+        assert!(message.contains("100 brackets are open here") && message.contains("`let`"), "{message}");
+        assert_eq!(refused(&nested(MAX_NESTED)).0, 2);
+        UserCode::mask_mod(&format!("{HEAD} {{\n{}\n}}", nested(MAX_NESTED - 1))).unwrap();
+
+        let (line, column, message) =
+            refused(&format!("    let a = 1u;\n    return 0u{} > k_index;", " + 1u".repeat(600)));
+        assert_eq!((line, column), (3, 15 + 5 * MAX_OPERATORS as u32), "{message}");
+        assert!(message.contains("500 operators"), "{message}");
+
+        let (line, _, message) = refused(&format!(
+            "    if q_index == 0u {{ return true; }}{}\n    return false;",
+            "\n    else if q_index == k_index { return true; }".repeat(300)
+        ));
+        assert_eq!(line, 2 + MAX_ELSE as u32 + 1, "{message}");
+        assert!(message.contains("200 times `else`"), "{message}");
     }
 
     #[test]

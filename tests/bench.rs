@@ -29,7 +29,8 @@ fn changed_kernel(folder: &tempfile::TempDir, from: &str, to: &str) -> String {
     path
 }
 
-const SMALL: [&str; 4] = ["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=40"];
+/// Takes seconds. The time allowed is for a machine so busy that nothing else would be measured before it is over.
+const SMALL: [&str; 4] = ["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=600"];
 
 #[test]
 fn what_cannot_be_measured_is_a_usage_error() {
@@ -182,13 +183,13 @@ fn all_outputs_come_from_one_run_and_compare_with_an_earlier_one() {
         assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
     }
 
-    let out = succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=40", "--compare", &j]);
+    let out = succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=600", "--compare", &j]);
     assert!(out.contains("nothing is in both"), "f32 is not f16: {out}");
     let out =
-        succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--dtype=f16", "--seconds=40", "--compare", &j]);
+        succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--dtype=f16", "--seconds=600", "--compare", &j]);
     assert!(out.contains("against wgpu-attention bench") && out.contains("the ceilings differ"), "{out}");
     assert!(out.contains("times as fast"), "{out}");
-    let out = succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=40", "--peer", &peer]);
+    let out = succeeds(&["bench", "--shape", "1,2,1,20,20,8,1", "--seconds=600", "--peer", &peer]);
     assert!(out.contains("other 1.0"), "{out}");
 }
 
@@ -205,7 +206,7 @@ fn matrices_have_a_ceiling_of_their_own() {
     if !adapter("matrices_have_a_ceiling_of_their_own") {
         return;
     }
-    let sizes = ["bench", "--shape", "1,2,1,40,40,16,1", "--dtype", "f16", "--seconds=40", "--json", "-"];
+    let sizes = ["bench", "--shape", "1,2,1,40,40,16,1", "--dtype", "f16", "--seconds=600", "--json", "-"];
     let plain = json(&succeeds(&sizes));
     assert!(plain["roofs"].get("matrix").is_none(), "nobody asked for them: {plain}");
     let left = |report: &serde_json::Value| -> Vec<String> {
@@ -244,7 +245,7 @@ fn matrices_have_a_ceiling_of_their_own() {
         assert_eq!(row["limit"] == "matrix", row["kernel"] == "matrix", "{row}");
     }
     // f32 is nothing for them.
-    let f32s = ["bench", "--shape", "1,1,1,9,9,8", "--kernel", "matrix", "--seconds=20", "--json", "-"];
+    let f32s = ["bench", "--shape", "1,1,1,9,9,8", "--kernel", "matrix", "--seconds=600", "--json", "-"];
     let f32s = json(&succeeds(&f32s));
     assert!(left(&f32s)[0].contains("f16 only"), "{f32s}");
 }
@@ -339,7 +340,7 @@ fn tuning_is_kept_used_and_extended() {
     let both = json(&std::fs::read_to_string(&path).unwrap());
     assert_eq!(both["entries"].as_array().unwrap().len(), 2, "{both}");
 
-    let out = succeeds(&["bench", "--shape", "1,2,2,64,64,16", "--seconds=40", &format!("--tuning={path}")]);
+    let out = succeeds(&["bench", "--shape", "1,2,2,64,64,16", "--seconds=600", &format!("--tuning={path}")]);
     assert!(out.contains("tuned"), "{out}");
     let before = std::fs::read_dir(folder.path()).unwrap().count();
     succeeds(&["tune", "--shape", "1,2,2,64,64,16", "--seconds=1", "--dry-run"]);

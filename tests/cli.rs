@@ -789,7 +789,71 @@ fn validate_counts_each_option() {
     assert_eq!((&all["name"], &all["problems"], &all["failures"]), (&"all".into(), &4.into(), &0.into()));
     assert!(all["worst"].as_f64().unwrap() <= 1.0);
     fails(&["validate", "--seed", "18446744073709551615"], 2, &["--seed", "too large"]);
-    fails(&["validate", "--adapter", "no such adapter"], 3, &["no such adapter"]);
+    let unknown = ["validate", "--adapter", "no such adapter"];
+    fails(&unknown, 3, &["\"no such adapter\" in its name; there ", summary["adapter"].as_str().unwrap()]);
+    let (_, err, _) = finish(&unknown);
+    assert!(err.contains("--adapter") && !err.contains("install"), "{err}");
+}
+
+/// No more problems than there is time for, lines that say how far it is where stderr is no terminal, and each operation in the table.
+#[test]
+fn validate_keeps_to_its_time_and_tells_where_it_is() {
+    if !adapter("validate_keeps_to_its_time_and_tells_where_it_is") {
+        return;
+    }
+    let (out, err, code) = finish(&["validate", "--full", "--seconds", "1", "--seed", "9"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(err.starts_with("validating") && err.contains(": 0 of 2000, 0 s\n"), "{err}");
+    assert!(out.contains(" of 2000 problems (--seconds gives more)"), "{out}");
+    for word in [
+        "kernel tiled",
+        "operation sampling",
+        "gradient of softmax",
+        "gradient of attention",
+        "were within the error bound",
+    ] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    let place = |word| out.find(word).unwrap();
+    assert!(
+        place("kernel tiled") < place("operation ") && place("operation ") < place("gradient of"),
+        "{out}"
+    );
+
+    let args = ["validate", "--kernel", "naive", "--full", "--seconds", "1", "--json"];
+    let summary: serde_json::Value = serde_json::from_str(&finish(&args).0).unwrap();
+    assert_eq!(summary["asked"], 2000);
+    let computed = summary["problems"].as_u64().unwrap();
+    assert!((1..2000).contains(&computed), "{computed}");
+    assert_eq!(summary["families"][0]["problems"], computed);
+    assert!(summary["seconds"].as_f64().unwrap() >= 1.0);
+}
+
+/// What scores cannot be told of, or numbers that are none, are refused before anything is computed: no line says that something was.
+#[test]
+fn run_refuses_before_it_computes() {
+    if !adapter("run_refuses_before_it_computes") {
+        return;
+    }
+    let files = Files::new();
+    let (path, out) = files.path("out.safetensors");
+    let refused = |args: &[&str], words: &[&str]| {
+        fails(args, 2, words);
+        assert_eq!(finish(args).0, "", "something was computed");
+        assert!(!path.exists());
+    };
+    let counted = ["--length-scale", "logn=3", "--scores", "raw", "-o", &out];
+    refused(&files.run(&counted), &["length_scale does not go with scores before the masks"]);
+
+    let mut q = data()[0].clone();
+    q[17] = f32::NAN;
+    let bad = npy(&files.folder.path().join("bad.npy"), "<f4", false, &[1, 2, 3, 4], &bytes(&q));
+    refused(&["run", &bad, &files.k, &files.v, "--check-finite", "-o", &out], &["q[17] is NaN"]);
+    q[17] = 70000.0;
+    npy(&files.folder.path().join("bad.npy"), "<f4", false, &[1, 2, 3, 4], &bytes(&q));
+    let large = ["run", &bad, &files.k, &files.v, "--check-finite", "-o", &out];
+    refused(&[&large[..], &["--dtype", "f16"]].concat(), &["q[17] is 70000, stored as inf"]);
+    succeeds(&large);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn check(gpu: &Gpu, problem: Problem, user: &[u32], mods: &Mods<'_>) {
     // Whole, and cut into many slices: the functions are given the whole problem's indices either way.
     let mut small = Caps::from_device(&gpu.device);
     small.max_compute_workgroups_per_dimension = 1;
-    for kernel in common::KERNELS {
+    for kernel in common::kernels(&case.problem) {
         let options = PlanOptions::kernel(kernel);
         let mut plans = vec![common::plan(gpu, &case.problem, &options)];
         if kernel == Kernel::Tiled {

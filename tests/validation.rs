@@ -5,9 +5,9 @@ mod common;
 
 use common::shape;
 use wgpu_attention::{
-    AdapterClass, Alignment, Attention, Broadcast, BufferRef, Buffers, Caps, Error, Inputs, Kernel, Layout,
-    MaskFormat, Plan, PlanOptions, Prepared, Problem, Shape, Stats, Strides, Temperature, Tensor, TileMask,
-    Tiles, wgpu,
+    AdapterClass, Alignment, Attention, Broadcast, BufferRef, Buffers, Caps, DType, Error, Inputs, Kernel,
+    Layout, MaskBuffers, MaskFormat, Plan, PlanOptions, Prepared, Problem, Shape, Stats, Strides,
+    Temperature, Tensor, TileMask, Tiles, wgpu,
 };
 
 struct Noop {
@@ -172,6 +172,38 @@ fn a_block_mask_shares_no_buffer_with_what_is_written() {
     assert_eq!(bind(out), Err(Error::Aliased { written: "out", read: "block_mask" }));
     let stats = buffers.stats(block_mask.buffer());
     assert_eq!(bind(stats), Err(Error::Aliased { written: "stats", read: "block_mask" }));
+}
+
+/// A block mask is made of what hides keys, and of nothing else.
+#[test]
+fn a_block_mask_takes_only_the_buffers_of_masks() {
+    let gpu = noop();
+    let problem = Problem::new(Shape { seq_q: 64, ..Shape::self_attention(1, 1, 8192, 64) });
+    let problem = problem.mask(MaskFormat::Bytes, Broadcast([1, 1, 1, 8192])).with_kv_len().with_lse();
+    let options = PlanOptions::kernel(Kernel::Tiled).tile_mask(TileMask::Classified);
+    let plan = gpu.attention.plan_with(&problem, &options).unwrap();
+    let prepared = gpu.attention.prepare_blocking(&plan).unwrap();
+    let (mask, tables, stats, small) =
+        (gpu.storage(8192), gpu.storage(256), gpu.storage(4096), gpu.storage(4));
+    let make = |buffers: MaskBuffers<'_>| prepared.block_mask_blocking(buffers).map(drop);
+    let masks = MaskBuffers::default().mask(&mask).tables(&tables);
+    let block_mask = gpu.no_errors(|| prepared.block_mask_blocking(masks).unwrap());
+    gpu.no_errors(|| {
+        let mut encoder = gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        block_mask.encode(&mut encoder);
+        gpu.queue.submit([encoder.finish()]);
+    });
+    // Of the buffers of a call the others are not looked at: here they are too small, and one is missing.
+    let call = Buffers::new(&small, &small, &small, &small).mask(&mask).tables(&tables);
+    gpu.no_errors(|| prepared.block_mask_blocking(&call).unwrap());
+    assert!(matches!(prepared.bind(&call.stats(&stats)), Err(Error::BufferTooSmall { field: "q", .. })));
+    // What it is made of has to be right.
+    let missing = make(MaskBuffers::default().tables(&tables));
+    assert!(matches!(missing, Err(Error::Missing { field: "mask", .. })));
+    let unused = make(masks.bias(&mask));
+    assert!(matches!(unused, Err(Error::Unused { field: "bias", .. })));
+    let too_small = make(masks.mask(&small));
+    assert_eq!(too_small, Err(Error::BufferTooSmall { field: "mask", needed: 8192, available: 4 }));
 }
 
 #[test]
@@ -462,4 +494,66 @@ fn a_plan_for_another_device_is_refused() {
     assert!(matches!(result, Err(Error::LimitExceeded { .. })), "{result:?}");
     let warmed = pollster::block_on(gpu.attention.warm_up(&[plan]));
     assert!(matches!(warmed, Err(Error::LimitExceeded { .. })), "{warmed:?}");
+}
+
+/// NaN and infinity are found wherever they are, and -inf in a bias is none of them: it hides.
+#[test]
+fn non_finite_numbers_are_found_by_field_and_index() {
+    let problem = problem().bias(DType::F32, Broadcast([1, 1, 3, 5])).with_kv_len().with_q_len();
+    let ([q, k], bias) = ([2 * 2 * 3 * 8, 2 * 5 * 8].map(|n| vec![1f32; n]), vec![f32::NEG_INFINITY; 15]);
+    let (q_len, kv_len) = ([3, 3], [5, 3]);
+    let check = |problem: &Problem, [q, k, v, bias]: [&[f32]; 4]| {
+        Inputs::new(q, k, v).bias(bias).q_len(&q_len).kv_len(&kv_len).check_finite(problem)
+    };
+    assert_eq!(check(&problem, [&q, &k, &k, &bias]), Ok(()));
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for (field, at) in [
+            ("q", 0),
+            ("q", 37),
+            ("q", q.len() - 1),
+            ("k", 0),
+            ("k", 21),
+            ("k", 39 + 24),
+            ("v", 0),
+            ("v", 21),
+            ("v", 39 + 24),
+            ("bias", 0),
+            ("bias", 7),
+            ("bias", 14),
+        ] {
+            let spoilt = |name: &str, right: &[f32]| {
+                let mut numbers = right.to_vec();
+                if name == field {
+                    numbers[at] = bad;
+                }
+                numbers
+            };
+            let all = [spoilt("q", &q), spoilt("k", &k), spoilt("v", &k), spoilt("bias", &bias)];
+            match check(&problem, all.each_ref().map(Vec::as_slice)) {
+                Ok(()) => assert!(field == "bias" && bad == f32::NEG_INFINITY, "{bad} at {field}[{at}]"),
+                Err(Error::NotFinite { field: found, index, value, stored }) => {
+                    assert_eq!((found, index), (field, at as u64));
+                    assert_eq!((value.to_bits(), stored.to_bits()), (bad.to_bits(), bad.to_bits()));
+                }
+                other => panic!("{bad} at {field}[{at}]: {other:?}"),
+            }
+        }
+    }
+    // The last two keys of the second batch are beyond its valid ones.
+    let mut padded = k.clone();
+    padded[40 + 24..].fill(f32::NAN);
+    assert_eq!(check(&problem, [&q, &padded, &padded, &bias]), Ok(()));
+    padded[40 + 23] = f32::NAN;
+    let found = check(&problem, [&q, &padded, &k, &bias]);
+    assert!(matches!(found, Err(Error::NotFinite { field: "k", index: 63, .. })), "{found:?}");
+    // Rounded to 16 bits it is infinite.
+    let mut large = q.clone();
+    large[5] = 70000.0;
+    assert_eq!(check(&problem, [&large, &k, &k, &bias]), Ok(()));
+    let halves = problem.dtype(DType::F16);
+    let found = check(&halves, [&large, &k, &k, &bias]);
+    assert_eq!(found, Err(Error::NotFinite { field: "q", index: 5, value: 70000.0, stored: f32::INFINITY }));
+    // A slice of the wrong length is that first.
+    let found = check(&halves, [&large[1..], &k, &k, &bias]);
+    assert!(matches!(found, Err(Error::Length { field: "q", .. })), "{found:?}");
 }

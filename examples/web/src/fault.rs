@@ -87,7 +87,7 @@ impl From<Error> for Fault {
                 ("OutOfMemory", label.as_str(), bytes.to_string(), "less than the device has left".to_owned())
             }
             Error::DeviceLost(_) => return Fault::plain("DeviceLost", message),
-            Error::NoAdapter(_) => return Fault::plain("NoAdapter", message),
+            Error::NoAdapter(_) | Error::UnknownAdapter { .. } => return Fault::plain("NoAdapter", message),
             _ => return Fault::plain("Other", message),
         };
         // JavaScript's names of the fields are Rust's in camel case.

@@ -75,6 +75,9 @@ impl From<wgpu_attention::Error> for Fail {
         use wgpu_attention::Error;
         match error {
             Error::NoAdapter(_) => Fail::NoAdapter(format!("{error}; {INSTALL}")),
+            Error::UnknownAdapter { .. } => {
+                Fail::NoAdapter(format!("{error}: give --adapter a part of that, or leave it out"))
+            }
             Error::Driver { .. } | Error::DeviceLost(_) | Error::OutOfMemory { .. } => Fail::Device(error),
             error => Fail::Usage(error.to_string()),
         }

@@ -1,9 +1,12 @@
-//! Files that are there whole or not at all, and progress on a terminal.
+//! Files that are there whole or not at all, and progress on stderr.
 
 use crate::fail::{Fail, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Says early that a file could not be written, before minutes of work are spent on it; refuses to write two results into one file, or
 /// one over what is read.
@@ -92,8 +95,109 @@ pub(crate) fn bar(steps: usize, message: &'static str) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_message(message);
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// Tells how far a bar has come by a line now and then, as long as it lives: for where stderr is no terminal and the bar does not
+/// draw, as in a log.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// Whose end is what the thread waits for, and the thread.
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// Between two lines.
+const LINES: Duration = Duration::from_secs(10);
+
+/// The first line comes at once. None where the bar draws.
+pub(crate) fn lines(bar: &ProgressBar) -> Lines {
+    if bar.is_hidden() { Lines::to(bar, LINES, std::io::stderr()) } else { Lines { running: None } }
+}
+
+impl Lines {
+    fn to(bar: &ProgressBar, every: Duration, mut out: impl Write + Send + 'static) -> Self {
+        let bar = bar.clone();
+        let (end, ended) = channel();
+        let thread = std::thread::spawn(move || {
+            loop {
+                let (at, of, time) = (bar.position(), bar.length().unwrap_or(0), bar.elapsed().as_secs());
+                // A log that cannot be written is no reason to stop.
+                let _ = writeln!(out, "{}: {at} of {of}, {time} s", bar.message());
+                if ended.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        });
+        Lines { running: Some((end, thread)) }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.running.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod progress {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Log {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+
+        fn wait_for(&self, words: &str) {
+            let start = std::time::Instant::now();
+            while !self.text().contains(words) {
+                assert!(start.elapsed() < Duration::from_secs(30), "no {words:?} in {:?}", self.text());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_bar_that_does_not_draw_tells_how_far_it_is_in_lines() {
+        let (bar, log) = (ProgressBar::hidden(), Log::default());
+        bar.set_length(7);
+        bar.set_message("working");
+        let lines = Lines::to(&bar, Duration::from_millis(1), log.clone());
+        log.wait_for("working: 0 of 7, 0 s\n");
+        bar.inc(3);
+        log.wait_for("working: 3 of 7, ");
+        drop(lines);
+        let told = log.text();
+        bar.inc(1);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(log.text(), told, "told after its end");
+    }
+
+    #[test]
+    fn the_first_line_comes_at_once_and_the_end_waits_for_no_other() {
+        let (bar, log) = (ProgressBar::hidden(), Log::default());
+        let lines = Lines::to(&bar, Duration::from_secs(3600), log.clone());
+        log.wait_for(": 0 of 0, ");
+        drop(lines);
+        assert_eq!(log.text().lines().count(), 1);
+    }
 }
 
 #[cfg(all(test, unix))]

@@ -206,6 +206,9 @@ pub(crate) struct Args {
     /// Write a case file with the inputs, the options and the float64 outputs
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     save_case: Option<PathBuf>,
+    /// Refuse q, k, v and bias with NaN or infinity (but for -inf in the bias), which a device may or may not carry into the result
+    #[arg(long, help_heading = RESULTS)]
+    check_finite: bool,
     #[command(flatten)]
     gpu: GpuArgs,
     #[command(flatten)]
@@ -225,6 +228,9 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let work = &loaded.work;
     let (problem, inputs) = (&work.problem, work.inputs());
     inputs.check(problem)?;
+    if args.check_finite {
+        inputs.check_finite(problem)?;
+    }
     if args.heatmap.is_some() {
         args.check_head(work)?;
     }
@@ -241,6 +247,9 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
 
     let gpu = args.gpu.open()?;
     let plan = gpu.attention.plan_with(problem, &args.plan.over(args.gpu.plan_options()))?;
+    if let Some(stage) = stage {
+        results::check_scores(&gpu, work, stage)?;
+    }
     let start = std::time::Instant::now();
     let result = pollster::block_on(gpu.attention.run_plan(&gpu.queue, &plan, &inputs))?;
     let time = start.elapsed();

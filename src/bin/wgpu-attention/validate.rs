@@ -13,24 +13,28 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use wgpu_attention::{Error, Kernel, Outputs, PlanOptions, Problem, TileMask, validate};
 
 /// Compute random problems over all options together and compare every number with float64
 ///
 /// A problem that fails is made smaller while it still fails, and written as a case file into this folder. Exit status: 0 when
-/// every number was within its error bound, 1 when one was not.
+/// every number was within its error bound, 1 when one was not. Nearly all of the time goes into compiling shaders.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// 2000 problems in place of 60
+    /// 2000 problems in place of 60, however long they take
     #[arg(long)]
     full: bool,
-    /// How many problems
+    /// How many problems, however long they take
     #[arg(long, value_name = "N", conflicts_with = "full", value_parser = clap::value_parser!(u64).range(1..))]
     problems: Option<u64>,
     /// The first problem; the others follow
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print an object: adapter, driver, seed, problems, refused, families, failures
+    /// Begin no further problem after so many seconds [default: 120; none with --full and --problems]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Print an object: adapter, driver, seed, asked, problems, seconds, refused, families, failures
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -42,13 +46,19 @@ pub(crate) struct Args {
 const EXAMINED: usize = 4;
 const DEFAULT: u64 = 60;
 const FULL: u64 = 2000;
+/// Who gave no number is not kept waiting longer, but for the problem that is being computed.
+const SECONDS: u64 = 120;
 
 #[derive(Debug, Serialize)]
 struct Summary {
     adapter: String,
     driver: String,
     seed: u64,
+    /// How many problems were asked for.
+    asked: u64,
+    /// How many there was time for.
     problems: u64,
+    seconds: f64,
     /// Problems that the library refuses on this device for some kernel.
     refused: u64,
     families: Vec<Family>,
@@ -181,57 +191,43 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     let gpu = args.gpu.open()?;
     let asked = args.gpu.kernel.map(Kernel::from);
     let ways = Way::all(asked);
+    // A kernel that was asked for is one of attention.
+    let operations = asked.is_none().then(|| Operations::new(&gpu));
     let mut summary = Summary {
         adapter: gpu.info.name.clone(),
         driver: gpu.driver(),
         seed: args.seed,
-        problems,
+        asked: problems,
+        problems: 0,
+        seconds: 0.0,
         refused: 0,
         families: vec![Family::new("all")],
         failures: Vec::new(),
     };
+    let start = Instant::now();
+    let seconds = args.seconds.or((!args.full && args.problems.is_none()).then_some(SECONDS));
     let bar = output::bar(usize::try_from(problems).unwrap_or(usize::MAX), "validating");
+    let lines = output::lines(&bar);
     for seed in args.seed..end {
-        let problem = validate::problem(seed);
-        let (mut worst, mut wrong, mut refused) = (0.0f64, false, false);
-        for way in ways.iter().filter(|way| way.is_for(&problem, asked.is_some())) {
-            let outcome = outcome(&gpu, &problem, seed, *way)?;
-            let (of_way, failed) = (outcome.worst(), outcome.wrong());
-            (worst, wrong) = (worst.max(of_way), wrong || failed);
-            match outcome {
-                Outcome::Refused => refused = true,
-                _ => summary.count(way.family(), of_way, failed),
-            }
-            if failed {
-                let mut failure = Failure::new(&problem, seed, *way, outcome);
-                if summary.failures.len() < EXAMINED {
-                    bar.set_message("making a failure smaller");
-                    failure.examine(&gpu, &problem, *way)?;
-                    bar.set_message("validating");
-                }
-                bar.suspend(|| report(&failure));
-                summary.failures.push(failure);
-            }
+        // One at least.
+        let over = seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds));
+        if over && summary.problems > 0 {
+            break;
         }
-        summary.refused += u64::from(refused);
-        for name in families(&problem) {
-            summary.count(name, worst, wrong);
-        }
-        bar.inc(1);
-    }
-    families::sort(&mut summary.families);
-    // A kernel that was asked for is one of attention.
-    if asked.is_none() {
-        bar.set_length(2 * problems);
-        let operations = Operations::new(&gpu);
-        for seed in args.seed..end {
-            for checked in operations.check(seed)? {
+        summary.attention(&gpu, seed, ways.iter().copied(), asked.is_some(), &bar)?;
+        if let Some(operations) = &operations {
+            let begin = |name| bar.set_message(format!("validating seed {seed}, {name}"));
+            for checked in operations.check(seed, begin)? {
                 summary.operation(checked, seed, &bar);
             }
-            bar.inc(1);
         }
+        summary.problems += 1;
+        bar.inc(1);
     }
+    drop(lines);
     bar.finish_and_clear();
+    families::sort(&mut summary.families);
+    summary.seconds = start.elapsed().as_secs_f64();
 
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&summary).map_err(|e| Fail::usage(e.to_string()))?)?;
@@ -274,6 +270,43 @@ impl Summary {
             self.families.len() - 1
         });
         self.families[at].count(worst, wrong);
+    }
+
+    /// Computes the problem of a seed in several ways.
+    fn attention(
+        &mut self,
+        gpu: &Gpu,
+        seed: u64,
+        ways: impl Iterator<Item = Way>,
+        asked: bool,
+        bar: &ProgressBar,
+    ) -> Result<()> {
+        let problem = validate::problem(seed);
+        let (mut worst, mut wrong, mut refused) = (0.0f64, false, false);
+        for way in ways.filter(|way| way.is_for(&problem, asked)) {
+            bar.set_message(format!("validating seed {seed}, {}", way.name()));
+            let outcome = outcome(gpu, &problem, seed, way)?;
+            let (of_way, failed) = (outcome.worst(), outcome.wrong());
+            (worst, wrong) = (worst.max(of_way), wrong || failed);
+            match outcome {
+                Outcome::Refused => refused = true,
+                _ => self.count(way.family(), of_way, failed),
+            }
+            if failed {
+                let mut failure = Failure::new(&problem, seed, way, outcome);
+                if self.failures.len() < EXAMINED {
+                    bar.set_message(format!("making seed {seed}, {} smaller", way.name()));
+                    failure.examine(gpu, &problem, way)?;
+                }
+                bar.suspend(|| report(&failure));
+                self.failures.push(failure);
+            }
+        }
+        self.refused += u64::from(refused);
+        for name in families(&problem) {
+            self.count(name, worst, wrong);
+        }
+        Ok(())
     }
 
     /// Counts a problem of an operation beside attention, which has a line of its own.
@@ -353,12 +386,18 @@ fn report(failure: &Failure) {
 
 fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
     writeln!(out, "adapter  {}, driver {}", summary.adapter, summary.driver)?;
-    writeln!(out, "seeds    {} to {}", summary.seed, summary.seed + (summary.problems - 1))?;
+    let Summary { seed, asked, problems, seconds, .. } = *summary;
+    writeln!(out, "seeds    {seed} to {}", seed + problems.saturating_sub(1))?;
+    write!(out, "time     {seconds:.0} s")?;
+    if problems < asked {
+        write!(out, ", enough for {problems} of {asked} problems (--seconds gives more)")?;
+    }
     writeln!(out)?;
-    writeln!(out, "{:26} {:>8} {:>22} {:>8}", "option", "problems", "worst share of bound", "failures")?;
+    writeln!(out)?;
+    writeln!(out, "{:29} {:>8} {:>22} {:>8}", "option", "problems", "worst share of bound", "failures")?;
     for family in &summary.families {
         let Family { name, problems, worst, failures } = family;
-        writeln!(out, "{name:26} {problems:>8} {:>22} {failures:>8}", share(*worst))?;
+        writeln!(out, "{name:29} {problems:>8} {:>22} {failures:>8}", share(*worst))?;
     }
     writeln!(out)?;
     if summary.refused > 0 {
@@ -367,12 +406,8 @@ fn print(summary: &Summary, out: &mut impl Write) -> Result<()> {
     let failed = summary.families.first().map_or(0, |all| all.failures);
     let others = summary.failures.iter().filter(|failure| failure.kernel.is_none()).count();
     match failed {
-        0 => writeln!(out, "all {} problems were within the error bound of f32", summary.problems)?,
-        _ => writeln!(
-            out,
-            "{failed} of {} problems FAILED: the lines above the table say which",
-            summary.problems
-        )?,
+        0 => writeln!(out, "all {problems} problems were within the error bound of f32")?,
+        _ => writeln!(out, "{failed} of {problems} problems FAILED: the lines above the table say which")?,
     }
     if others > 0 {
         writeln!(out, "{others} problems of softmax, sampling and gradients FAILED: see there")?;

@@ -35,6 +35,14 @@ fn heads(work: &Work) -> impl Iterator<Item = [u32; 2]> + use<> {
     (0..s.batch).flat_map(move |b| (0..s.q_heads).map(move |h| [b, h]))
 }
 
+/// Says what [`scores`] would refuse, before anything is computed. Heads differ in their numbers only, so that one speaks for all.
+pub(super) fn check_scores(gpu: &Gpu, work: &Work, stage: ScoreStage) -> Result<()> {
+    let rows = 0..work.problem.shape.seq_q;
+    heads(work).take(1).try_for_each(|at| {
+        Ok(gpu.attention.check_scores(&work.problem, &work.inputs(), stage, at, rows.clone())?)
+    })
+}
+
 /// The scores of all heads from the device, (batch, q_heads, seq_q, seq_k).
 pub(super) fn scores(gpu: &Gpu, work: &Work, stage: ScoreStage) -> Result<Vec<f32>> {
     let s = &work.problem.shape;

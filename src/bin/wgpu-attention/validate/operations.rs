@@ -1,5 +1,5 @@
 //! Softmax, sampling and gradients, a random problem of each for a seed: softmax and gradients against float64, tokens against the twin on the
-//! processor.
+//! processor. As with attention, five seeds in a row share their options, and so what is compiled.
 
 use super::Outcome;
 use crate::fail::Result;
@@ -27,17 +27,25 @@ pub(super) struct Operations<'a> {
     backward: Backward,
 }
 
+/// Problems in a row that have the options of one seed.
+const SHARED: u64 = 5;
+
 /// Random numbers of a seed.
 struct Random {
     seed: u64,
+    stream: u32,
     count: u32,
 }
 
 impl Random {
+    /// What makes another shader, and what makes other numbers.
+    fn options_and_sizes(seed: u64) -> [Random; 2] {
+        [Random { seed: seed / SHARED, stream: 0x6f70, count: 0 }, Random { seed, stream: 0x6f71, count: 0 }]
+    }
+
     fn word(&mut self) -> u32 {
         self.count += 1;
-        // The last word sets these apart from what the problems of attention draw.
-        threefry2x32([self.seed as u32, (self.seed >> 32) as u32], [self.count, 0x6f70])[0]
+        threefry2x32([self.seed as u32, (self.seed >> 32) as u32], [self.count, self.stream])[0]
     }
 
     fn unit(&mut self) -> f32 {
@@ -76,25 +84,28 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// A problem of each kind. Errors are those that no other problem would be spared.
-    pub(super) fn check(&self, seed: u64) -> Result<Vec<Checked>> {
-        let mut random = Random { seed, count: 0 };
-        let kind = random.pick(&Kind::ALL);
-        let problem = softmax_problem(kind, &mut random);
+    /// A problem of each kind; `begin` is told which is next. Errors are those that no other problem would be spared.
+    pub(super) fn check(&self, seed: u64, begin: impl Fn(&'static str)) -> Result<Vec<Checked>> {
+        let [mut options, mut sizes] = Random::options_and_sizes(seed);
+        let kind = options.pick(&Kind::ALL);
+        let problem = softmax_problem(kind, &mut options, &mut sizes);
         let name = match kind {
-            Kind::LogSoftmax => "log-softmax",
-            Kind::Sparsemax => "sparsemax",
-            Kind::Entmax15 => "entmax 1.5",
-            _ => "softmax",
+            Kind::LogSoftmax => "operation log-softmax",
+            Kind::Sparsemax => "operation sparsemax",
+            Kind::Entmax15 => "operation entmax 1.5",
+            _ => "operation softmax",
         };
-        let (forward, gradient) = self.softmax(&problem, &mut random);
-        let (attention, attention_gradient) = self.attention_gradient(&mut random);
-        let (drawing, tokens) = self.tokens(&mut random);
+        begin(name);
+        let (forward, gradient) = self.softmax(&problem, &mut sizes);
+        begin("gradient of attention");
+        let (attention, attention_gradient) = self.attention_gradient(&mut options, &mut sizes);
+        begin("operation sampling");
+        let (drawing, tokens) = self.tokens(&mut options, &mut sizes);
         [
             (name, format!("{problem:?}"), forward),
-            ("softmax gradient", format!("{problem:?}"), gradient),
-            ("attention gradient", format!("{attention:?}"), attention_gradient),
-            ("sampling", format!("{drawing:?}"), tokens),
+            ("gradient of softmax", format!("{problem:?}"), gradient),
+            ("gradient of attention", format!("{attention:?}"), attention_gradient),
+            ("operation sampling", format!("{drawing:?}"), tokens),
         ]
         .into_iter()
         .map(|(family, problem, worst)| {
@@ -150,40 +161,44 @@ impl<'a> Operations<'a> {
         (forward, gradient())
     }
 
-    fn attention_gradient(&self, random: &mut Random) -> (backward::Problem, Result<f64, Error>) {
-        let kv_heads = random.pick(&[1, 2]);
-        let dim = random.pick(&[1, 8, 20, 64]);
+    fn attention_gradient(
+        &self,
+        options: &mut Random,
+        sizes: &mut Random,
+    ) -> (backward::Problem, Result<f64, Error>) {
+        let kv_heads = sizes.pick(&[1, 2]);
+        let dim = options.pick(&[1, 8, 20, 64]);
         let shape = Shape {
-            batch: random.pick(&[1, 2]),
-            q_heads: kv_heads * random.pick(&[1, 3]),
+            batch: sizes.pick(&[1, 2]),
+            q_heads: kv_heads * sizes.pick(&[1, 3]),
             kv_heads,
-            seq_q: random.size(60.0),
-            seq_k: random.size(90.0),
+            seq_q: sizes.size(60.0),
+            seq_k: sizes.size(90.0),
             head_dim_qk: dim,
-            head_dim_v: random.pick(&[dim, 12]),
+            head_dim_v: options.pick(&[dim, 12]),
         };
         let mut forward = Problem::new(shape).with_lse();
-        if random.word().is_multiple_of(2) {
+        if options.word().is_multiple_of(2) {
             forward = forward.causal(Alignment::BottomRight);
         }
-        if random.word().is_multiple_of(4) {
+        if options.word().is_multiple_of(4) {
             forward = forward.causal(Alignment::BottomRight).window(Window::last(7));
         }
-        if random.word().is_multiple_of(3) {
-            forward = forward.softcap(random.pick(&[2.0, 30.0]));
+        if options.word().is_multiple_of(3) {
+            forward = forward.softcap(options.pick(&[2.0, 30.0]));
         }
-        let taus = random.pick(&[Temperature::Value(0.7), Temperature::PerHead, Temperature::PerRow]);
+        let taus = options.pick(&[Temperature::Value(0.7), Temperature::PerHead, Temperature::PerRow]);
         forward = forward.temperature(taus);
         let count = match taus {
             Temperature::PerHead => shape.q_heads,
             Temperature::PerRow => shape.rows() as u32,
             _ => 0,
         };
-        let taus: Vec<f32> = (0..count).map(|_| random.pick(&[0.4, 1.0, 3.0])).collect();
-        let q = random.normals(shape.rows() as u32 * dim, 1.0);
+        let taus: Vec<f32> = (0..count).map(|_| sizes.pick(&[0.4, 1.0, 3.0])).collect();
+        let q = sizes.normals(shape.rows() as u32 * dim, 1.0);
         let keys = shape.batch * kv_heads * shape.seq_k;
-        let (k, v) = (random.normals(keys * dim, 1.0), random.normals(keys * shape.head_dim_v, 1.0));
-        let d_out = random.normals(shape.rows() as u32 * shape.head_dim_v, 1.0);
+        let (k, v) = (sizes.normals(keys * dim, 1.0), sizes.normals(keys * shape.head_dim_v, 1.0));
+        let d_out = sizes.normals(shape.rows() as u32 * shape.head_dim_v, 1.0);
         let problem = backward::Problem::new(forward.clone()).with_temperature();
         let run = || {
             let mut inputs = Inputs::new(&q, &k, &v);
@@ -200,22 +215,22 @@ impl<'a> Operations<'a> {
         (problem, worst)
     }
 
-    fn tokens(&self, random: &mut Random) -> (sampling::Problem, Result<f64, Error>) {
-        let (rows, vocab) = (random.size(5.0), random.size(6000.0));
-        let chain = (0..random.word() % 5).fold(Chain::new(), |chain, _| chain.step(step(random)));
+    fn tokens(&self, options: &mut Random, sizes: &mut Random) -> (sampling::Problem, Result<f64, Error>) {
+        let (rows, vocab) = (sizes.size(5.0), sizes.size(6000.0));
+        let chain = (0..options.word() % 5).fold(Chain::new(), |chain, _| chain.step(step(options)));
         let mut problem =
-            sampling::Problem::new(rows, vocab, chain).with_log_probs().dtype(random.pick(&DTYPES));
-        if random.word().is_multiple_of(5) {
+            sampling::Problem::new(rows, vocab, chain).with_log_probs().dtype(options.pick(&DTYPES));
+        if options.word().is_multiple_of(5) {
             problem = problem.greedy();
         }
         // Coarse, so that there are ties.
         let logits: Vec<f32> = (0..rows * vocab)
-            .map(|_| match random.word() % 16 {
+            .map(|_| match sizes.word() % 16 {
                 0 => f32::NEG_INFINITY,
-                _ => (random.normal() * 12.0).round() / 4.0,
+                _ => (sizes.normal() * 12.0).round() / 4.0,
             })
             .collect();
-        let seeds: Vec<Seed> = (0..rows).map(|offset| Seed { seed: random.word().into(), offset }).collect();
+        let seeds: Vec<Seed> = (0..rows).map(|offset| Seed { seed: sizes.word().into(), offset }).collect();
         let inputs = sampling::Inputs::new(&logits, &seeds);
         let run = || {
             let same = self.sampler.run_blocking(&self.gpu.queue, &problem, &inputs)?
@@ -227,17 +242,17 @@ impl<'a> Operations<'a> {
     }
 }
 
-fn softmax_problem(kind: Kind, random: &mut Random) -> softmax::Problem {
-    let (rows, len) = (random.size(40.0), random.size(4000.0));
+fn softmax_problem(kind: Kind, options: &mut Random, sizes: &mut Random) -> softmax::Problem {
+    let (rows, len) = (sizes.size(40.0), sizes.size(4000.0));
     let mut problem = softmax::Problem::new(rows, len).kind(kind).with_argmax();
     if !kind.is_sparse() {
         problem = problem.with_lse().with_entropy();
     }
-    problem = match random.word() % 3 {
+    problem = match options.word() % 3 {
         0 => problem.in_place(),
-        _ => problem.x_type(random.pick(&DTYPES)),
+        _ => problem.x_type(options.pick(&DTYPES)),
     };
-    problem.temperature(random.pick(&[
+    problem.temperature(options.pick(&[
         RowTemperature::Value(0.5),
         RowTemperature::Value(3.0),
         RowTemperature::PerRow,
@@ -253,5 +268,28 @@ fn step(random: &mut Random) -> Step {
         4 => Step::MinP(random.pick(&[0.01, 0.3])),
         5 => Step::Typical(random.pick(&[0.3, 0.9])),
         _ => Step::TopNSigma(random.pick(&[0.5, 2.0])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_share_options_and_not_sizes() {
+        let draw = |seed| {
+            let [mut options, mut sizes] = Random::options_and_sizes(seed);
+            let kind = options.pick(&Kind::ALL);
+            let problem = softmax_problem(kind, &mut options, &mut sizes);
+            (kind, problem.temperature, problem.x_type, problem.rows, problem.len)
+        };
+        let all: Vec<_> = (0..400).map(draw).collect();
+        for five in all.chunks(5) {
+            assert!(five.iter().all(|one| (one.0, one.1, one.2) == (five[0].0, five[0].1, five[0].2)));
+        }
+        let count =
+            |key: &dyn Fn(usize) -> String| (0..400).map(key).collect::<std::collections::HashSet<_>>().len();
+        assert!(count(&|n| format!("{:?}", (all[n].3, all[n].4))) > 300);
+        assert!(count(&|n| format!("{:?}", (all[n].0, all[n].1, all[n].2))) > 20);
     }
 }

@@ -1,0 +1,164 @@
+//! Which kernel and tiles a device gets.
+
+use super::*;
+
+#[test]
+fn default_limits_are_enough_for_every_head_dim() {
+    let caps = Caps::webgpu_default();
+    assert_eq!(caps.max_compute_workgroup_storage_size, 16384);
+    for d in (1..=300).chain([320, 512, 576, 1000, 1024, 1500, 2048, 4096, 65536]) {
+        let plan = plan(&plain([1, 2, 1, 128, 128, d, d]), &caps);
+        assert_eq!(plan.kernel(), Kernel::Tiled, "head dim {d}");
+        assert_within(&plan, &caps);
+    }
+}
+
+#[test]
+fn fewer_threads() {
+    for threads in [256, 255, 128, 100, 64, 32, 7, 1] {
+        for size_x in [threads, 1024] {
+            let caps = caps(|c| {
+                c.max_compute_invocations_per_workgroup = threads;
+                c.max_compute_workgroup_size_x = size_x;
+            });
+            for d in [1, 64, 128, 576] {
+                let plan = plan(&plain([1, 2, 1, 128, 128, d, d]), &caps);
+                assert_within(&plan, &caps);
+                assert_eq!(plan.kernel(), Kernel::Tiled);
+            }
+        }
+    }
+}
+
+#[test]
+fn less_workgroup_memory() {
+    for bytes in [65536, 32768, 16384, 16352, 8192, 4096, 2048, 1024, 512, 300] {
+        let caps = caps(|c| c.max_compute_workgroup_storage_size = bytes);
+        for d in [1, 64, 128, 256, 576] {
+            let plan = plan(&plain([1, 2, 1, 128, 128, d, d]), &caps);
+            assert_within(&plan, &caps);
+            assert_eq!(plan.kernel(), Kernel::Tiled, "{bytes} bytes, head dim {d}");
+        }
+    }
+}
+
+#[test]
+fn no_workgroup_memory_falls_to_naive_and_says_why() {
+    for bytes in [0, 16, 63] {
+        let caps = caps(|c| c.max_compute_workgroup_storage_size = bytes);
+        let problem = plain([1, 2, 1, 128, 128, 64, 64]);
+        let plan = plan(&problem, &caps);
+        assert_eq!(plan.kernel(), Kernel::Naive);
+        assert_eq!(plan.workgroup_bytes(), 0);
+        assert!(plan.reason().contains(&format!("{bytes} bytes of workgroup memory")), "{}", plan.reason());
+        let asked = Plan::new(&problem, &caps, &PlanOptions::kernel(Kernel::Tiled));
+        assert!(matches!(asked, Err(Error::KernelUnavailable { kernel: "tiled", .. })), "{asked:?}");
+    }
+}
+
+#[test]
+fn the_tiled_kernel_needs_no_scratch_and_the_naive_one_says_how_much() {
+    let problem = plain([2, 4, 2, 100, 300, 64, 64]);
+    assert_eq!(plan(&problem, &Caps::webgpu_default()).scratch_bytes(), 0);
+    let naive = Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::kernel(Kernel::Naive)).unwrap();
+    assert_eq!(naive.scratch_bytes(), 2 * 4 * 100 * 300 * 4);
+}
+
+#[test]
+fn a_device_without_compute_is_refused_and_not_planned_for() {
+    let limits = wgpu::Limits::downlevel_webgl2_defaults();
+    let caps = Caps::from_limits(&limits, AdapterClass::Other);
+    for kernel in [None, Some(Kernel::Tiled), Some(Kernel::Naive)] {
+        let mut options = PlanOptions::default();
+        options.kernel = kernel;
+        let refused = Plan::new(&plain([1, 1, 1, 8, 8, 8, 8]), &caps, &options);
+        assert!(
+            matches!(refused, Err(Error::LimitExceeded { .. } | Error::KernelUnavailable { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn few_storage_buffers() {
+    let mut full = plain([1, 1, 1, 8, 8, 8, 8]).with_kv_len();
+    full.stats = Stats::ALL;
+    for (problem, kernel, needed) in [
+        (plain([1, 1, 1, 8, 8, 8, 8]), Kernel::Tiled, 4),
+        (plain([1, 1, 1, 8, 8, 8, 8]).with_lse(), Kernel::Tiled, 5),
+        (plain([1, 1, 1, 8, 8, 8, 8]).with_kv_len(), Kernel::Tiled, 5),
+        (full.clone(), Kernel::Tiled, 6),
+        // Three passes, each with its own bindings: the first has q, k, tables and scores.
+        (full, Kernel::Naive, 4),
+    ] {
+        let options = PlanOptions::kernel(kernel);
+        let with = |n| caps(|c| c.max_storage_buffers_per_shader_stage = n);
+        assert!(Plan::new(&problem, &with(needed), &options).is_ok());
+        match Plan::new(&problem, &with(needed - 1), &options) {
+            Err(Error::LimitExceeded { limit, needed: n, available, .. }) => {
+                assert_eq!(limit, "max_storage_buffers_per_shader_stage");
+                assert_eq!((n, available), (needed.into(), u64::from(needed) - 1));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tiles_of_ones_own_are_checked() {
+    let good = Tiles { threads: 64, row_groups: 4, keys_per_thread: 2, dim_chunk: 2, v_chunk: 4 };
+    let problem = plain([1, 1, 1, 8, 8, 8, 8]);
+    let ask = |tiles| Plan::new(&problem, &Caps::webgpu_default(), &PlanOptions::tiles(tiles));
+    assert_eq!(ask(good).unwrap().tiles(), Some(good));
+    for (tiles, field) in [
+        (Tiles { threads: 0, ..good }, "tiles.threads"),
+        (Tiles { threads: 63, ..good }, "tiles.threads"),
+        (Tiles { threads: 2048, ..good }, "tiles.threads"),
+        (Tiles { row_groups: 0, ..good }, "tiles.row_groups"),
+        (Tiles { row_groups: 3, ..good }, "tiles.row_groups"),
+        (Tiles { row_groups: 128, ..good }, "tiles.row_groups"),
+        (Tiles { threads: 4, row_groups: 8, ..good }, "tiles.row_groups"),
+        (Tiles { keys_per_thread: 0, ..good }, "tiles.keys_per_thread"),
+        (Tiles { keys_per_thread: 5, ..good }, "tiles.keys_per_thread"),
+        (Tiles { dim_chunk: 0, ..good }, "tiles.dim_chunk"),
+        (Tiles { dim_chunk: u32::MAX, ..good }, "tiles.dim_chunk"),
+        (Tiles { v_chunk: 3, ..good }, "tiles.v_chunk"),
+        (Tiles { v_chunk: 64, ..good }, "tiles.v_chunk"),
+    ] {
+        assert_eq!(value_error(ask(tiles)).0, field, "{tiles:?}");
+    }
+    for (tiles, limit) in [
+        (
+            Tiles { threads: 1024, ..good },
+            "max_compute_invocations_per_workgroup and max_compute_workgroup_size_x",
+        ),
+        (Tiles { dim_chunk: 64, keys_per_thread: 16, ..good }, "max_compute_workgroup_storage_size"),
+    ] {
+        match ask(tiles) {
+            Err(Error::LimitExceeded { limit: found, needed, available, .. }) => {
+                assert_eq!(found, limit);
+                assert!(needed > available);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut both = PlanOptions::kernel(Kernel::Naive);
+    both.tiles = Some(good);
+    let refused = Plan::new(&problem, &Caps::webgpu_default(), &both);
+    assert!(matches!(refused, Err(Error::KernelUnavailable { kernel: "naive", .. })));
+}
+
+/// A growing cache or a longer prompt compiles a handful of variants at most.
+#[test]
+fn lengths_hardly_change_the_variant() {
+    let caps = Caps::webgpu_default();
+    let keys = |lengths: &mut dyn Iterator<Item = (u32, u32)>| {
+        let problem = |(sq, sk)| plain([1, 8, 2, sq, sk, 128, 128]).causal(Alignment::BottomRight);
+        lengths
+            .map(|lengths| plan(&problem(lengths), &caps).key().clone())
+            .collect::<std::collections::HashSet<_>>()
+            .len()
+    };
+    assert_eq!(keys(&mut (1..2000).map(|sk| (1, sk))), 1, "decoding");
+    assert!(keys(&mut (1..2000).map(|s| (s, s))) <= 6, "prompts");
+}

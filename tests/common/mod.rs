@@ -728,9 +728,8 @@ pub fn kernels(problem: &Problem) -> impl Iterator<Item = Kernel> + use<> {
 /// Runs a case with every kernel, and with the tiles of a graphics card too, and compares every number with float64.
 pub fn check_all(gpu: &Gpu, case: &Case) {
     let truth = case.truth();
-    let mut plans: Vec<Plan> = kernels(&case.problem)
-        .map(|kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel)))
-        .collect();
+    let mut plans: Vec<Plan> =
+        kernels(&case.problem).map(|kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel))).collect();
     let card = plan_as_card(gpu, &case.problem);
     if plans.iter().all(|plan| plan.key() != card.key()) {
         plans.push(card);

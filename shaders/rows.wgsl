@@ -217,7 +217,7 @@ fn attend(group: vec3<u32>, lane: u32) {
                     own = load_v(own_start, min(d + lane / KEYS, V_DIM4 - 1u));
                     if (HIDES) {
                         let bad = not_finite(own) & vec4<bool>(boundary);
-                        spoilt = spoilt || any(bad);
+                        spoilt = spoilt | any(bad);
                         own = select(own, vec4<f32>(0.0), bad);
                     }
                 }
@@ -254,7 +254,7 @@ fn attend(group: vec3<u32>, lane: u32) {
                     var v = load_v(start, d);
                     if (HIDES) {
                         let bad = not_finite(v) & vec4<bool>(boundary);
-                        spoilt = spoilt || any(bad);
+                        spoilt = spoilt | any(bad);
                         v = select(v, vec4<f32>(0.0), bad);
                     }
                     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
@@ -282,7 +282,8 @@ fn attend(group: vec3<u32>, lane: u32) {
             store_stats(row_number(seq, h, i + r), row_totals, state.m, r);
         }
     }
-    // A part of one row a round, as q was loaded.
+    // A part of one row a round, as q was loaded. (Places are told by one comparison: && is a branch, and with one for each vec4 of o
+    // SwiftShader compiles for minutes.)
     for (var n = 0u; n < ROWS_PER_LANE * V_PARTS; n++) {
         let r = n % ROWS_PER_LANE;
         let part = n / ROWS_PER_LANE;
@@ -293,7 +294,7 @@ fn attend(group: vec3<u32>, lane: u32) {
                 var numbers = vec4<f32>(0.0);
                 for (var p = 0u; p < V_PARTS; p++) { // unroll
                     for (var other = 0u; other < ROWS_PER_LANE; other++) { // unroll
-                        numbers = select(numbers, o[other * PART * V_PARTS + p * PART + x], r == other && part == p);
+                        numbers = select(numbers, o[other * PART * V_PARTS + p * PART + x], n == p * ROWS_PER_LANE + other);
                     }
                 }
                 numbers *= factor;

@@ -286,21 +286,22 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
         }
     }
     workgroupBarrier();
-    for (var g = 0u; g < OUT_ROW_GROUPS; g++) { // unroll
-        let inverse = row_scale[out_group + g];
-        for (var j = 0u; j < OUT_COLUMNS_PER_THREAD; j++) { // unroll
-            let d = v_block * V_BLOCK + column + j * OUT_COLUMNS;
-            for (var r = 0u; r < 4u; r++) { // unroll
-                let i = first_row + 4u * (out_group + g) + r;
-                if (i < seq.count && is_own_column(column + j * OUT_COLUMNS, v_block)) {
-                    var row = o[(g * OUT_COLUMNS_PER_THREAD + j) * 4u + r] * inverse[r];
-                    if (Q_LEN) {
-                        // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
-                        row = select(row, vec4<f32>(0.0), i >= seq.rows);
-                    }
-                    store_out(row_start(params.out, seq.b, h, seq.first_q + i), d, row);
-                }
+    // The vec4s take turns in place 0, so that one piece of text stores all of them: compilers are slow with places that load and store.
+    for (var turn = 0u; turn < rounds(OUT_REGISTERS); turn++) {
+        let r = turn % 4u;
+        let row_group = out_group + turn / 4u / OUT_COLUMNS_PER_THREAD;
+        let own_column = column + turn / 4u % OUT_COLUMNS_PER_THREAD * OUT_COLUMNS;
+        let i = first_row + 4u * row_group + r;
+        if (i < seq.count && is_own_column(own_column, v_block)) {
+            var row = o[0u] * row_scale[row_group][r];
+            if (Q_LEN) {
+                // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
+                row = select(row, vec4<f32>(0.0), i >= seq.rows);
             }
+            store_out(row_start(params.out, seq.b, h, seq.first_q + i), v_block * V_BLOCK + own_column, row);
+        }
+        for (var n = 0u; n < OUT_REGISTERS; n++) { // unroll
+            o[n] = o[(n + 1u) % OUT_REGISTERS];
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Caps {
     /// Each n for which n x n matrices of f16 can be multiplied with sums in f32, by shaders as they may be written for the device.
     /// Empty where the device lacks [`MATRIX_FEATURES`] or nobody has said what its adapter has: see [`Caps::with_matrices`].
     pub matrix_sizes: Vec<u32>,
+    /// Mesa's llvmpipe through Vulkan: a processor whose driver compiles larger tiles in about the time of small ones.
+    pub is_llvmpipe: bool,
     /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
     pub shader_f16: bool,
 }
@@ -87,6 +89,7 @@ impl Caps {
             max_loop_iterations: loop_iterations(info),
             subgroup_size: (features.contains(wgpu::Features::SUBGROUP) && least == most).then_some(least),
             max_subgroup_size: if features.contains(wgpu::Features::SUBGROUP) { most } else { 0 },
+            is_llvmpipe: info.backend == wgpu::Backend::Vulkan && info.name.contains(LLVMPIPE),
             shader_f16: features.contains(wgpu::Features::SHADER_F16),
             ..Self::from_limits(limits, info.device_type.into())
         }
@@ -109,6 +112,7 @@ impl Caps {
             subgroup_size: None,
             max_subgroup_size: 0,
             matrix_sizes: Vec::new(),
+            is_llvmpipe: false,
             shader_f16: false,
         }
     }
@@ -200,6 +204,9 @@ pub fn helpful_limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     limits
 }
 
+/// What Mesa's software rasteriser calls itself.
+const LLVMPIPE: &str = "llvmpipe";
+
 /// Rounds of loops, all of them together, after which Mesa's software rasteriser leaves every loop of a thread, whatever the shader says.
 const LLVMPIPE_LOOP_ITERATIONS: u32 = 65535;
 
@@ -208,7 +215,7 @@ const LLVMPIPE_FIXED_IN: u32 = 26;
 
 /// How many rounds of loops one thread may make before the driver stops it, silently.
 fn loop_iterations(info: &wgpu::AdapterInfo) -> u32 {
-    if !info.name.contains("llvmpipe") {
+    if !info.name.contains(LLVMPIPE) {
         return u32::MAX;
     }
     // "Mesa 22.3.6 (LLVM 15.0.6)", or with OpenGL's own version before it.

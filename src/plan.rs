@@ -555,7 +555,7 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choic
 /// The tiled kernel with tiles of the planner's choice, or why not.
 fn tiled(problem: &Problem, caps: &Caps, remark: &str) -> core::result::Result<Choice, String> {
     let shape = &problem.shape;
-    match Tiles::choose(shape, caps) {
+    match Tiles::choose(problem, caps) {
         Some(tiles) => Ok(Choice::tiled(tiles, tiles.reason(shape, caps) + remark)),
         None => Err(format!(
             "no tile fits {} bytes of workgroup memory and {} threads",

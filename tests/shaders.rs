@@ -648,3 +648,43 @@ fn shaders_stay_small() {
         }
     }
 }
+
+/// The row kernel has few branches, whatever is written out: with one for each number that is loaded or stored, or for each vec4 of o,
+/// SwiftShader compiles for minutes and runs out of memory. A short-circuiting && is a branch too.
+#[test]
+fn few_branches_are_written_out() {
+    for caps in classes() {
+        for dtype in [DType::F32, DType::F16] {
+            let branches = |d| {
+                let options = PlanOptions::kernel(Kernel::Rows);
+                let (module, _) = parse(&plan(&plain(d, d).dtype(dtype), &caps, &options));
+                branches(&module, &module.entry_points[0].function, None)
+            };
+            // What is stored has some: at most 8 vec4s are in one text, and each number of them may be the last.
+            for (narrow, wide) in [(4, 64), (4, 128), (3, 63), (3, 127)] {
+                let more = branches(wide) - branches(narrow);
+                assert!(more < 80, "{more} branches more at head dim {wide} than at {narrow}, {dtype:?}");
+            }
+        }
+    }
+}
+
+/// Branches of a function, or of a block of it, with all that it calls written out. Those on a constant are none.
+fn branches(module: &naga::Module, function: &naga::Function, block: Option<&naga::Block>) -> usize {
+    use naga::{Expression, Statement};
+    let of = |block: &naga::Block| branches(module, function, Some(block));
+    let is_constant = |condition| {
+        matches!(function.expressions[condition], Expression::Constant(_) | Expression::Literal(_))
+    };
+    let one = |statement: &Statement| match statement {
+        Statement::Block(block) => of(block),
+        Statement::If { condition, accept, reject } => {
+            usize::from(!is_constant(*condition)) + of(accept) + of(reject)
+        }
+        Statement::Switch { cases, .. } => cases.iter().map(|case| 1 + of(&case.body)).sum(),
+        Statement::Loop { body, continuing, .. } => of(body) + of(continuing),
+        Statement::Call { function, .. } => branches(module, &module.functions[*function], None),
+        _ => 0,
+    };
+    block.unwrap_or(&function.body).iter().map(one).sum()
+}

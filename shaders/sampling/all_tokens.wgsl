@@ -1,9 +1,13 @@
-// Every token may be left: a step goes through the whole vocabulary.
+// A workgroup has a row, and every token of it may be left: a step goes through the whole vocabulary.
 
+const first = 0u;
+const part = 0u;
 var<private> live: u32 = 0u;
 
-fn tokens_of(row: u32) -> u32 {
-    return params.vocab;
+// The workgroup's row, in the dispatch.
+fn row_of(group: vec3<u32>) -> u32 {
+    live = params.vocab;
+    return group_number(group);
 }
 
 fn token_at(row: u32, n: u32) -> u32 {

@@ -9,7 +9,7 @@ fn allowed_tokens(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
         return;
     }
     let start = (params.first_row + row) * ((params.vocab + 31u) / 32u);
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
         if (((allowed[start + token / 32u] >> (token % 32u)) & 1u) == 0u) {
             work[at(row, token)] = NOTHING;

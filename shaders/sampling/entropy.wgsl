@@ -11,9 +11,10 @@ struct Spread {
     tokens: u32,
 }
 
-fn spread_of(row: u32, thread: u32, largest: f32) -> Spread {
+// Three sums of which it is made, of a thread.
+fn spread_sums(row: u32, thread: u32, largest: f32) -> Sums {
     var sums = Sums();
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
@@ -25,7 +26,14 @@ fn spread_of(row: u32, thread: u32, largest: f32) -> Spread {
             sums.each[2] = add64(sums.each[2], vec2<u32>(1u, 0u));
         }
     }
-    sums = add_all(sums, thread, 3u);
+    return sums;
+}
+
+fn spread_of(row: u32, thread: u32, largest: f32) -> Spread {
+    return spread_from(add_all(spread_sums(row, thread, largest), thread, 3u));
+}
+
+fn spread_from(sums: Sums) -> Spread {
     var spread = Spread(sums.each[0], 0u, 0u, sums.each[2].x);
     if (spread.tokens > 0u) {
         // The total in 31 bits: then the quotient fits as well.

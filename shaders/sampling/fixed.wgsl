@@ -132,7 +132,10 @@ fn weight_of(d: u32) -> vec2<u32> {
     // log2(e) in units of 2^-31: the product is in units of 2^-24 again.
     let x = mul_high(d << 1u, 0xb8aa3b29u);
     let m = exp2_fraction(x << 8u);
-    return shr64(shl64(vec2<u32>(m, 0u), 9u), x >> 24u);
+    // m 2^9 / 2^by, without a branch.
+    let by = x >> 24u;
+    let low = vec2<u32>(((m << 9u) >> (by & 31u)) | select((m >> 23u) << ((32u - by) & 31u), 0u, by == 0u), (m >> 23u) >> (by & 31u));
+    return select(select(vec2<u32>(0u), vec2<u32>(low.y, 0u), by < 64u), low, by < 32u);
 }
 
 // -ln(-ln u) for a uniform u, in units of 2^-20: Gumbel noise from 64 random bits, from -3.1 to 44.7.

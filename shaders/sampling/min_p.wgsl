@@ -10,7 +10,7 @@ fn min_p(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
     if (setting(row, 1u) > 0u) {
         let highest = number(largest(row, thread).x);
         let lowest = order(clean(bitcast<u32>(highest + bitcast<f32>(setting(row, 0u)))));
-        for (var n = thread; n < live; n += THREADS) {
+        for (var n = first + thread; n < live; n += THREADS) {
             let token = token_at(row, n);
             if (order(work[at(row, token)]) < lowest) {
                 work[at(row, token)] = NOTHING;

@@ -13,11 +13,20 @@ struct Params {
     bias: u32,      // biases of a row
     total_rows: u32,
     bits: u32,      // of a token's number
-    groups: u32,    // workgroups of a row, in the passes that share a row
-    // Sections of the scratch behind the logits, in words: see narrow.wgsl.
+    // Of a row, in the passes that share one: workgroups, tokens of each, and threads of all.
+    groups: u32,
+    part: u32,
+    shares: u32,
+    // Sections of the scratch behind the logits, in words: see shares.wgsl and narrow.wgsl.
     list: u32,
     maxima: u32,
+    chosen: u32,
+    thresholds: u32,
     counts: u32,
+    // What passes that share a row leave each other, see notes.wgsl: where it is read, where it is written, and the round of a search.
+    notes: u32,
+    next_notes: u32,
+    round: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -30,11 +39,9 @@ fn group_number(group: vec3<u32>) -> u32 {
     return group.x + group.y * params.groups_x;
 }
 
-// The workgroup's row, in the dispatch.
-fn row_of(group: vec3<u32>) -> u32 {
-    let row = group_number(group);
-    live = tokens_of(min(row, params.rows - 1u));
-    return row;
+// Where a part of a row ends.
+fn part_end(number: u32) -> u32 {
+    return min((number + 1u) * params.part, params.vocab);
 }
 
 fn setting(row: u32, number: u32) -> u32 {

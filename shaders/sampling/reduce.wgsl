@@ -1,36 +1,8 @@
-// Over all threads of a workgroup, which has one row. Every thread must come here; all get the result.
-
-var<workgroup> pool: array<vec2<u32>, 7u * THREADS>;
+// Over all threads of a workgroup, which has one row. Every thread must come here; all get the result. add_all and best_of are in reduce_*.wgsl.
 
 // Seven 64-bit sums. Whole numbers: any order gives the same.
 struct Sums {
     each: array<vec2<u32>, 7>,
-}
-
-fn add_all(mine: Sums, thread: u32, count: u32) -> Sums {
-    for (var c = 0u; c < 7u; c++) { // unroll
-        if (c < count) {
-            pool[c * THREADS + thread] = mine.each[c];
-        }
-    }
-    for (var step = THREADS / 2u; step > 0u; step /= 2u) {
-        workgroupBarrier();
-        if (thread < step) {
-            for (var c = 0u; c < count; c++) {
-                let mine_at = c * THREADS + thread;
-                pool[mine_at] = add64(pool[mine_at], pool[mine_at + step]);
-            }
-        }
-    }
-    workgroupBarrier();
-    var all = Sums();
-    for (var c = 0u; c < 7u; c++) { // unroll
-        if (c < count) {
-            all.each[c] = pool[c * THREADS];
-        }
-    }
-    workgroupBarrier();
-    return all;
 }
 
 fn add_one(mine: vec2<u32>, thread: u32) -> vec2<u32> {
@@ -39,33 +11,15 @@ fn add_one(mine: vec2<u32>, thread: u32) -> vec2<u32> {
     return add_all(sums, thread, 1u).each[0];
 }
 
-// The larger x, and of equal ones the smaller y.
-fn best_of(mine: vec2<u32>, thread: u32) -> vec2<u32> {
-    pool[thread] = mine;
-    for (var step = THREADS / 2u; step > 0u; step /= 2u) {
-        workgroupBarrier();
-        if (thread < step) {
-            let a = pool[thread];
-            let b = pool[thread + step];
-            if (b.x > a.x || (b.x == a.x && b.y < a.y)) {
-                pool[thread] = b;
-            }
-        }
-    }
-    workgroupBarrier();
-    let all = pool[0];
-    workgroupBarrier();
-    return all;
-}
-
 // The largest logit of a row and its token, the lowest of equal ones: (order, token). (OUT, NO_TOKEN) where all are out.
 fn largest(row: u32, thread: u32) -> vec2<u32> {
     var best = vec2<u32>(OUT, NO_TOKEN);
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
-        let bits = order(work[at(row, token)]);
-        if (bits > best.x) {
-            best = vec2<u32>(bits, token);
+        let place = order(work[at(row, token)]);
+        // A list has no order.
+        if (place > best.x || (place == best.x && place > OUT && token < best.y)) {
+            best = vec2<u32>(place, token);
         }
     }
     return best_of(best, thread);

@@ -18,7 +18,7 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     }
     let highest = number(largest(row, thread).x);
     var mine = vec2<u32>(0u);
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
@@ -31,7 +31,7 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     let unit = bitcast<f32>(clamp(273u - exponent, 1u, 253u) << 23u);
 
     var sums = Sums();
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
@@ -44,7 +44,7 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     // Four bits after the point from here on.
     let mean = div64(shl64(sums.each[0], 4u), tokens).x;
     var squares = vec2<u32>(0u);
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING) {
@@ -57,7 +57,7 @@ fn top_n_sigma(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     let variance = div64(add_one(squares, thread), tokens);
     let sigma = sqrt64(shl64(variance, 7u));
     let most = shr64(mul64(sigma, n_sigma), 16u);
-    for (var n = thread; n < live; n += THREADS) {
+    for (var n = first + thread; n < live; n += THREADS) {
         let token = token_at(row, n);
         let bits = work[at(row, token)];
         if (bits != NOTHING && less64(most, vec2<u32>(steps_below(highest, bits, unit) << 4u, 0u))) {

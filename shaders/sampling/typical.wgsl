@@ -6,6 +6,10 @@ struct Context {
     mean: u32,
 }
 
+fn make_context(largest: f32, mean: u32) -> Context {
+    return Context(largest, mean);
+}
+
 fn key_of(bits: u32, context: Context) -> u32 {
     if (bits == NOTHING) {
         return 0u;
@@ -14,28 +18,15 @@ fn key_of(bits: u32, context: Context) -> u32 {
     return ~select(context.mean - d, d - context.mean, d >= context.mean);
 }
 
-fn share_of(bits: u32, context: Context) -> vec2<u32> {
-    return weight_of(below(context.largest, bitcast<f32>(bits)));
+// Three of which the mean is made, and that of which the target is a share.
+const TARGET_SUMS = 4u;
+
+fn target_sums(row: u32, thread: u32, largest: f32) -> Sums {
+    var sums = spread_sums(row, thread, largest);
+    sums.each[3] = total_sums(row, thread, Context(largest, 0u)).each[0];
+    return sums;
 }
 
-@compute @workgroup_size(THREADS)
-fn typical(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let row = row_of(group);
-    if (row >= params.rows) {
-        return;
-    }
-    let p = setting(row, 0u);
-    if (p > 0u) {
-        let highest = number(largest(row, thread).x);
-        let context = Context(highest, spread_of(row, thread, highest).mean);
-        var mine = vec2<u32>(0u);
-        for (var n = thread; n < live; n += THREADS) {
-            let token = token_at(row, n);
-            let bits = work[at(row, token)];
-            if (bits != NOTHING) {
-                mine = add64(mine, share_of(bits, context));
-            }
-        }
-        select_row(row, thread, share_of_sum(add_one(mine, thread), p), context);
-    }
+fn mean_of(sums: Sums) -> u32 {
+    return spread_from(sums).mean;
 }

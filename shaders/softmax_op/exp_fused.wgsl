@@ -22,7 +22,11 @@ fn do_row(row: u32, thread: u32) {
 @compute @workgroup_size(THREADS)
 fn rows_pass(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     if (FULL) {
-        do_row(group_number(group), thread);
+        // Here a workgroup has one row at a time, and no row in vain.
+        let first = group_number(group) * params.lots;
+        for (var row = first; row < min(first + params.lots, params.rows); row++) {
+            do_row(row, thread);
+        }
         return;
     }
     for (var lot = 0u; lot < params.lots; lot++) {

@@ -151,7 +151,8 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         [tiles.threads, tiles.row_groups, tiles.keys(), tiles.key_lanes(), tiles.dim_chunk, tiles.v_step()]
             .map(u64::from);
     let staging = |vec4s: u64| vec4s.div_ceil(threads) + 1;
-    let v_block = u64::from(tiles.shape(key.head_dim_v).v_block);
+    let out = tiles.shape(key.head_dim_v);
+    let (v_block, stores) = (u64::from(out.v_block), u64::from(out.out_registers()) + 1);
     let scores =
         dim4.div_ceil(chunk) * (1 + staging(row_groups * chunk) + staging(keys * chunk) + chunk + 1) + 1;
     let v_staging = if tiles.v_chunk > 0 { staging(v_step * v_block) } else { 0 };
@@ -162,8 +163,9 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
     let tiles = seq_k.div_ceil(keys);
     // Of a search: scores of all tiles, then what the threads have gathered, and whether any row needs another pass.
     let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();
-    let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + row_groups);
-    let attention = row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1);
+    let search = passes * (tiles * (1 + scores) + gathered * (1 + lanes + 1) + 2 + row_groups);
+    let attention =
+        row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 3 * (lanes + 1) + stores;
     let classify = if key.tile_classes { staging(16 * keys * row_groups) } else { 0 };
     attention.max(classify)
 }
@@ -192,7 +194,7 @@ fn matrix_iterations(key: &PipelineKey, matrix: &MatrixTiles, seq_k: u64, passes
     let row_norms = if key.qk_norm.is_some() { dim4.div_ceil(lanes) + 1 + lanes + 1 } else { 0 };
     let tiles = seq_k.div_ceil(keys);
     let gathered: u64 = key.search.gathered().map(u64::from).iter().sum();
-    let search = passes * (tiles * (1 + scores) + gathered * (lanes + 1) + rows / 4);
+    let search = passes * (tiles * (1 + scores) + gathered * (1 + lanes + 1) + 2 + rows / 4);
     let attention =
         stage_q + row_norms + search + tiles * (1 + scores + softmax + output) + 1 + 4 * (lanes + 1);
     let classify = if key.tile_classes { staging(16 * keys * rows / 4) } else { 0 };

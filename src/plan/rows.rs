@@ -36,10 +36,6 @@ const LANES: u32 = 8;
 /// Parts, at most, in which a row of q is loaded and one of out is stored, by one piece of text.
 pub(crate) const PARTS: u32 = 4;
 
-/// The widest head for subgroups of fewer than 8 lanes. They are SwiftShader's, which compiles what is written out for 33 dims for
-/// minutes and with gigabytes of memory (16: a third of a second).
-const WIDEST_OF_FEW_LANES: u32 = 16;
-
 impl RowTiles {
     /// Rows of a workgroup.
     pub fn block(&self) -> u32 {
@@ -124,12 +120,6 @@ impl RowTiles {
             Some(size) => size,
             None => LANES.min(1 << caps.threads().max(1).ilog2()),
         };
-        let widest = shape.head_dim_qk.max(shape.head_dim_v);
-        if lanes < LANES && broadcast.is_some() && widest > WIDEST_OF_FEW_LANES {
-            return Err(format!(
-                "drivers with subgroups of {lanes} take minutes to compile what is written out for a head dim of {widest}"
-            ));
-        }
         let keys = lanes.min(2);
         let tiles = RowTiles {
             lanes,

@@ -2,6 +2,8 @@
 
 use crate::caps::{AdapterClass, Caps};
 use crate::error::{Error, Result};
+use crate::kernel::Search;
+use crate::problem::Problem;
 use crate::shape::Shape;
 use core::fmt;
 
@@ -49,6 +51,13 @@ impl OutShape {
 const MAX_OUT_REGISTERS: u32 = 16;
 
 const VEC4: u32 = 16; // bytes
+
+/// Keys whose scores a thread keeps in registers, at most.
+const KEYS_PER_THREAD: u32 = 4;
+
+/// The same on llvmpipe through Vulkan, where loads cost most, and each number of q then serves twice as many keys. (SwiftShader and Mesa's
+/// OpenGL compile slowly as it is.)
+const KEYS_PER_THREAD_LLVMPIPE: u32 = 8;
 
 /// Saturating throughout, so that sizes that no plan would accept give large numbers and not a panic.
 impl Tiles {
@@ -179,6 +188,9 @@ impl Tiles {
     /// Why [`Tiles::choose`] came to these.
     pub(crate) fn reason(&self, shape: &Shape, caps: &Caps) -> String {
         let table = match caps.class {
+            AdapterClass::Cpu if self.keys_per_thread > KEYS_PER_THREAD => {
+                "small workgroups for a CPU, with many keys a thread for llvmpipe"
+            }
             AdapterClass::Cpu => "small workgroups for a CPU",
             _ => "as many rows as the registers for the output hold",
         };
@@ -201,16 +213,18 @@ impl Tiles {
     ///
     /// Candidates go from many rows (each key that is loaded serves all of them) to few (for wide heads, whose output fills the
     /// registers, and for few queries).
-    pub fn choose(shape: &Shape, caps: &Caps) -> Option<Tiles> {
+    pub fn choose(problem: &Problem, caps: &Caps) -> Option<Tiles> {
+        let shape = &problem.shape;
         let dim4_qk = shape.head_dim_qk.div_ceil(4);
         let dim4_v = shape.head_dim_v.div_ceil(4);
         let needed_groups = shape.seq_q.div_ceil(4).max(1);
         let is_cpu = caps.class == AdapterClass::Cpu;
         let most_row_groups = if is_cpu { 8 } else { 16 };
+        // What a search does with a score is long text, once for each key.
+        let many_keys = is_cpu && caps.is_llvmpipe && problem.search() == Search::None;
+        let most_keys = if many_keys { KEYS_PER_THREAD_LLVMPIPE } else { KEYS_PER_THREAD };
         let most_threads = match dim4_v {
-            // CPU adapters compile slowly: small workgroups trade some speed for that. With 4 heads of 512 x 64 these tiles take
-            // 1.3 times as long on lavapipe 22.3 and 1.15 times on 26.2 as those for cards, while SwiftShader compiles them in 1.7
-            // instead of 2.9 seconds, and Mesa 22.3's OpenGL in 3.7 instead of 17 (of processor time, two cores).
+            // CPU adapters compile slowly: small workgroups trade some speed for that.
             _ if is_cpu => (2 * dim4_v).next_power_of_two().clamp(32, 256),
             0..=128 => 128,
             _ => 256,
@@ -224,7 +238,7 @@ impl Tiles {
                     continue;
                 }
                 let fit = |dim_chunk, v_chunk| {
-                    descending(4)
+                    descending(most_keys)
                         .map(move |keys_per_thread| Tiles {
                             threads,
                             row_groups,

@@ -61,6 +61,11 @@ impl Step {
         }
     }
 
+    /// Whether what it leaves is larger than what it takes out.
+    pub(super) fn keeps_largest(&self) -> bool {
+        matches!(self, Step::TopK(_) | Step::TopP(_) | Step::MinP(_) | Step::TopNSigma(_))
+    }
+
     fn check(&self) -> Result<()> {
         let field = self.name();
         let rule = |ok: bool, value: f32, rule| match ok {

@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, Step};
 use super::problem::{Finish, Problem, Seed};
-use super::shader::{COUNTS, Params, Pass, Variant};
+use super::shader::{COUNTS, PART_ROUNDS, Params, Pass, Phase, Variant};
 use crate::buffers::BufferRef;
 use crate::caps::{AdapterClass, Caps};
 use crate::dtype::DType;
@@ -46,6 +46,10 @@ const HEAD: u32 = 4;
 const SHORT: u32 = 1024;
 /// Logits of a thread, where many workgroups share a row.
 const PER_THREAD: u32 = 16;
+/// Workgroups that share a row at most.
+const MOST_GROUPS: u32 = 64;
+/// Words that a part of a row leaves for the next pass, and the row itself; as in `shaders/sampling/notes.wgsl`.
+const NOTES_OF_PART: u64 = 16;
 /// Words of a step's settings.
 const WORDS: u32 = 4;
 
@@ -53,7 +57,7 @@ const WORDS: u32 = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     problem: Problem,
-    threads: u32,
+    team: Team,
     groups: u32,
     slices: usize,
     program: Program<Variant>,
@@ -66,53 +70,117 @@ impl Plan {
     /// What [`Problem::check`] finds; [`Error::LimitExceeded`] where the device cannot do it and cutting it up by rows does not help.
     pub fn new(problem: &Problem, caps: &Caps) -> Result<Plan> {
         problem.check()?;
-        // Two sizes, so that few variants are compiled.
-        let cpu = caps.class == AdapterClass::Cpu;
-        // A processor that plays a GPU takes the threads of a workgroup in turn at each barrier: a guess, not measured.
-        let small = problem.vocab <= SHORT || (cpu && iterations(problem, 64) <= caps.loop_iterations());
-        let useful = if small { 64 } else { 256 };
-        let threads = (1 << caps.threads().max(1).ilog2()).min(useful);
+        let team = Team::new(problem, caps);
         let program = Program::new("sampling".to_owned(), caps);
-        // Workgroups that share a row: enough to keep a device busy with one sequence.
-        let groups = problem.vocab.div_ceil(threads * PER_THREAD).min(if cpu { 8 } else { 64 });
-        let mut plan = Plan { problem: problem.clone(), threads, groups, slices: 0, program };
+        // Workgroups that share a row: enough to keep a device busy with one sequence. A processor is with fewer, but the shares of a top-k
+        // are their threads.
+        let most = match caps.class == AdapterClass::Cpu && !problem.chain.has("top_k") {
+            true => MOST_GROUPS / 4,
+            false => MOST_GROUPS,
+        };
+        let groups = problem.vocab.div_ceil(team.sharing * PER_THREAD).min(most);
+        let mut plan = Plan { problem: problem.clone(), team, groups, slices: 0, program };
         plan.program.require(plan.needs(), caps)?;
         plan.cut(caps)?;
+        let all = plan.program.dispatches.iter();
+        plan.program.subgroup = all.map(|d| &d.shader).find(|s| s.subgroup).map(|s| s.threads);
         Ok(plan)
     }
 
-    /// What is dispatched for a slice, with the place of its settings, and whether it goes through listed tokens.
-    fn passes(&self) -> Vec<(Pass, u32, bool)> {
+    /// What is dispatched for a slice.
+    fn stages(&self) -> Vec<Stage> {
         let p = &self.problem;
-        let mut all = vec![(Pass::Begin, 0, false)];
+        let steps = p.chain.steps();
+        let narrowing = self.narrowing();
+        // What was the largest of a share stays good for a top-k while steps only keep the largest.
+        let maxima = narrowing.is_some_and(|at| steps[..at].iter().all(Step::keeps_largest));
+        let mut chain = Stages { all: Vec::new(), facts: Facts::OfBegin, used: false };
         let mut listed = false;
-        for (step, at) in p.chain.steps().iter().zip((0..).map(|n| HEAD + n * WORDS)) {
-            if matches!(step, Step::TopK(_)) && self.narrows() && !listed {
-                all.extend([(Pass::Maxima, at, false), (Pass::Narrow, at, false)]);
+        for (number, (step, at)) in steps.iter().zip((0..).map(|n| HEAD + n * WORDS)).enumerate() {
+            if narrowing == Some(number) {
+                let passes = [(!maxima).then_some(Pass::Maxima), Some(Pass::Threshold), Some(Pass::Narrow)];
+                passes.into_iter().flatten().for_each(|pass| chain.push(pass, at, false));
                 listed = true;
             }
-            all.push((Pass::from(step), at, listed));
+            match step {
+                Step::Temperature(_) if self.parts() && !listed => {
+                    chain.push_with_facts(Pass::TemperatureParts, at);
+                }
+                Step::MinP(_) if self.parts() && !listed => chain.push_with_facts(Pass::MinPParts, at),
+                Step::TopP(_) | Step::Typical(_) if self.parts() && !listed => {
+                    chain.keep(matches!(step, Step::Typical(_)), at);
+                }
+                _ => chain.push(Pass::from(step), at, listed),
+            }
         }
-        all.push((Pass::Finish { gumbel: p.finish == Finish::Gumbel, log_probs: p.log_probs }, 0, listed));
-        all
+        let (gumbel, log_probs) = (p.finish == Finish::Gumbel, p.log_probs);
+        if self.parts() && !listed {
+            chain.need_facts();
+            if gumbel || log_probs {
+                chain.push(Pass::Draw { gumbel, log_probs }, 0, false);
+            }
+            chain.push(Pass::Merge { gumbel, log_probs }, 0, false);
+        } else {
+            chain.push(Pass::Finish { gumbel, log_probs }, 0, listed);
+        }
+        let begin = Pass::Begin { maxima, facts: chain.used };
+        chain.all.insert(0, Stage { pass: begin, at: 0, listed: false, round: 0 });
+        chain.all
     }
 
-    /// Whether a first top-k leaves a list for the steps after it.
-    fn narrows(&self) -> bool {
-        self.problem.vocab > SHORT && self.problem.chain.has("top_k")
+    /// The first top-k of the chain that leaves a list for itself and the steps after it, where a row is long.
+    fn narrowing(&self) -> Option<usize> {
+        let k = |step: &Step| matches!(step, Step::TopK(k) if *k > 0);
+        let first = self.problem.chain.steps().iter().position(k);
+        first.filter(|_| self.problem.vocab > SHORT)
     }
 
-    /// Where the sections of a slice's scratch are, in words: list, maxima and counts, and the end. The logits come first.
-    fn sections(&self, rows: u32, caps: &Caps) -> [u64; 4] {
-        let all = u64::from(rows) * u64::from(self.problem.vocab);
-        if !self.narrows() {
-            return [all; 4];
+    /// Whether workgroups share a row in steps that go through all of it.
+    fn parts(&self) -> bool {
+        self.problem.vocab > SHORT
+    }
+
+    /// Where the sections of a slice's scratch are, in words. The logits come first.
+    fn sections(&self, rows: u32, caps: &Caps) -> Sections {
+        let rows = u64::from(rows);
+        let all = rows * u64::from(self.problem.vocab);
+        let stages = self.stages();
+        // Two of them, which change places.
+        let notes = match stages.iter().any(|stage| stage.pass.leaves_notes()) {
+            true => rows * NOTES_OF_PART * (1 + u64::from(self.groups)),
+            false => 0,
+        };
+        let list = all + 2 * notes;
+        if !stages.iter().any(|stage| stage.pass.counts()) {
+            return Sections {
+                notes: [all, all + notes],
+                list,
+                maxima: list,
+                chosen: list,
+                thresholds: list,
+                counts: list,
+                end: list,
+            };
         }
-        let maxima = 2 * all;
+        let shares = rows * u64::from(self.shares());
+        let maxima = list + all;
+        let thresholds = maxima + 2 * shares;
         // A binding of its own.
-        let counts = (maxima + u64::from(rows) * u64::from(self.groups * self.threads))
-            .next_multiple_of(Self::aligned(DType::F32, caps));
-        [all, maxima, counts, counts + u64::from(rows)]
+        let counts = (thresholds + rows).next_multiple_of(Self::aligned(DType::F32, caps));
+        Sections {
+            notes: [all, all + notes],
+            list,
+            maxima,
+            chosen: maxima + shares,
+            thresholds,
+            counts,
+            end: counts + 2 * rows,
+        }
+    }
+
+    /// Shares of a row, one for each thread of its workgroups.
+    fn shares(&self) -> u32 {
+        self.groups * self.team.sharing
     }
 
     fn settings_words(&self) -> u32 {
@@ -125,14 +193,14 @@ impl Plan {
             Need {
                 what: "a workgroup",
                 limit: Limit::Threads,
-                needed: self.threads.into(),
+                needed: self.team.most().into(),
                 advice: "ask for a device that can run compute shaders, or plan for this one",
             },
             Need {
                 // Seven 64-bit sums for each thread, and a number.
                 what: "a workgroup",
                 limit: Limit::WorkgroupMemory,
-                needed: u64::from(self.threads) * 56 + 16,
+                needed: u64::from(self.team.most()) * 56 + 16,
                 advice: default_limits,
             },
             Need {
@@ -145,7 +213,7 @@ impl Plan {
             Need {
                 what: "a thread that goes through its part of the vocabulary",
                 limit: Limit::LoopIterations,
-                needed: iterations(&self.problem, self.threads),
+                needed: self.team.iterations(&self.problem),
                 advice: "this release of Mesa's llvmpipe leaves loops too early: take a newer one or another adapter, or a \
                          smaller vocabulary or history",
             },
@@ -197,7 +265,7 @@ impl Plan {
         let dtype = self.problem.dtype;
         let reach = self.problem.extent(rows).saturating_add(Self::aligned(dtype, caps));
         let logits = dtype.bytes(reach);
-        let scratch = self.sections(rows, caps)[3] * 4;
+        let scratch = self.sections(rows, caps).end * 4;
         if logits.max(scratch) > binding {
             return Some(("max_storage_buffer_binding_size", logits.max(scratch), binding));
         }
@@ -220,13 +288,11 @@ impl Plan {
         let logits =
             Part { start: dtype.bytes(start - base), bytes: dtype.bytes(base + problem.extent(rows)) };
         let sections = self.sections(rows, caps);
-        let scratch = sections[3] * 4;
-        for (pass, step, listed) in self.passes() {
-            let begin = pass == Pass::Begin;
-            let dtype = if begin { dtype } else { DType::F32 };
-            let shader = Variant { pass, threads: self.threads, listed, dtype };
-            let shared = begin || matches!(pass, Pass::Maxima | Pass::Narrow);
-            let groups = u64::from(rows) * if shared { self.groups.into() } else { 1 };
+        let scratch = sections.end * 4;
+        let mut notes = sections.notes;
+        for Stage { pass, at, listed, round } in self.stages() {
+            let shader = Variant::new(pass, listed, dtype, self.team.threads(pass), self.team.subgroup);
+            let groups = u64::from(rows) * if pass.shares() { self.groups.into() } else { 1 };
             // too_much() has seen that it folds.
             let Some(workgroups) = fold(groups, caps) else { continue };
             let params = Params {
@@ -238,26 +304,36 @@ impl Plan {
                 // A slice of more than one row has it within its binding.
                 stride: if rows > 1 { problem.stride as u32 } else { 0 },
                 settings: self.settings_words(),
-                step,
+                step: at,
                 history: problem.history,
                 bias: problem.bias,
                 total_rows: problem.rows,
                 bits: problem.vocab.next_power_of_two().ilog2(),
                 groups: self.groups,
+                part: problem.vocab.div_ceil(self.groups),
+                shares: self.shares(),
                 // Within a binding.
-                list: sections[0] as u32,
-                maxima: sections[1] as u32,
-                counts: sections[2] as u32,
+                list: sections.list as u32,
+                maxima: sections.maxima as u32,
+                chosen: sections.chosen as u32,
+                thresholds: sections.thresholds as u32,
+                counts: sections.counts as u32,
+                notes: notes[0] as u32,
+                next_notes: notes[1] as u32,
+                round,
             };
+            if pass.leaves_notes() {
+                notes.reverse();
+            }
             let parts = shader
                 .slots()
                 .iter()
                 .map(|(slot, role)| match *role {
                     // What one counts with is not bound twice.
                     Role::Scratch if slot.number == COUNTS => {
-                        Part { start: sections[2] * 4, bytes: scratch - sections[2] * 4 }
+                        Part { start: sections.counts * 4, bytes: scratch - sections.counts * 4 }
                     }
-                    Role::Scratch if pass == Pass::Narrow => Part { start: 0, bytes: sections[2] * 4 },
+                    Role::Scratch if pass.counts() => Part { start: 0, bytes: sections.counts * 4 },
                     Role::Scratch => Part { start: 0, bytes: scratch },
                     Role::Caller(n) if n == Caller::Logits as usize => logits,
                     Role::Caller(n) => Part { start: 0, bytes: self.bytes(Caller::ALL[n]) },
@@ -273,7 +349,7 @@ impl Plan {
         &self.problem
     }
 
-    /// Dispatches of all slices: one for each step, two around them, and two before the first top-k of a large vocabulary.
+    /// Dispatches of all slices: one for each step or, where workgroups share a long row, up to eight; and some around them.
     pub fn dispatches(&self) -> usize {
         self.program.dispatches.len()
     }
@@ -369,14 +445,153 @@ impl Plan {
     }
 }
 
-/// The most rounds that one thread makes in all loops of a step together. Selecting sweeps most often: 11 times for the key, 8 for
-/// equal ones, four times around that, and each sum takes its steps.
-fn iterations(problem: &Problem, threads: u32) -> u64 {
-    let sweep = u64::from(problem.vocab.div_ceil(threads)) + 1;
-    let sum = 8 * (u64::from(threads.ilog2()) + 1);
-    let select = 24 * (sweep + sum + 1) + 256;
+/// A dispatch of a slice: what, where its settings are among a row's, whether it goes through listed tokens, and the round of a search.
+#[derive(Debug, Clone, Copy)]
+struct Stage {
+    pass: Pass,
+    at: u32,
+    listed: bool,
+    round: u32,
+}
+
+/// Where the facts of a row (its largest and its smallest logit) are that a step by parts begins with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Facts {
+    /// The first pass can leave them.
+    OfBegin,
+    /// The pass before has left them.
+    Left,
+    /// Logits have changed since.
+    Stale,
+}
+
+/// Stages as they come.
+struct Stages {
+    all: Vec<Stage>,
+    facts: Facts,
+    /// Facts of the first pass are asked for.
+    used: bool,
+}
+
+impl Stages {
+    fn push(&mut self, pass: Pass, at: u32, listed: bool) {
+        self.all.push(Stage { pass, at, listed, round: 0 });
+        self.facts = if pass.leaves_notes() { Facts::Left } else { Facts::Stale };
+    }
+
+    fn need_facts(&mut self) {
+        match self.facts {
+            Facts::OfBegin => self.used = true,
+            Facts::Left => {}
+            Facts::Stale => self.push(Pass::Facts, 0, false),
+        }
+    }
+
+    fn push_with_facts(&mut self, pass: Pass, at: u32) {
+        self.need_facts();
+        self.push(pass, at, false);
+    }
+
+    /// A step that keeps a share of the probability.
+    fn keep(&mut self, typical: bool, at: u32) {
+        self.push_with_facts(Pass::KeepParts { typical, phase: Phase::Target }, at);
+        let pass = Pass::KeepParts { typical, phase: Phase::Round };
+        self.all.extend((0..PART_ROUNDS).map(|round| Stage { pass, at, listed: false, round }));
+        self.push(Pass::KeepParts { typical, phase: Phase::List }, at, false);
+        self.push(Pass::KeepParts { typical, phase: Phase::Search }, at, true);
+        self.push(Pass::KeepParts { typical, phase: Phase::Keep }, at, false);
+    }
+}
+
+/// Sections of a slice's scratch.
+#[derive(Debug, Clone, Copy)]
+struct Sections {
+    notes: [u64; 2],
+    list: u64,
+    maxima: u64,
+    chosen: u64,
+    thresholds: u64,
+    counts: u64,
+    end: u64,
+}
+
+/// Threads of a workgroup.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Team {
+    /// Of passes whose workgroups share a row.
+    sharing: u32,
+    /// Of steps that go through a row some times.
+    sweeping: u32,
+    /// Of those that search it.
+    searching: u32,
+    /// A workgroup of so many is one subgroup.
+    subgroup: Option<u32>,
+}
+
+impl Team {
+    fn new(problem: &Problem, caps: &Caps) -> Team {
+        let most = 1 << caps.threads().max(1).ilog2();
+        if caps.class != AdapterClass::Cpu {
+            // Two sizes, so that few variants are compiled.
+            let threads = most.min(if problem.vocab <= SHORT { 64 } else { 256 });
+            return Team { sharing: threads, sweeping: threads, searching: threads, subgroup: None };
+        }
+        // A processor that plays a GPU takes the threads of a workgroup in turn at each barrier, and goes through memory fastest where
+        // they are one vector register. More, where older ones would leave loops too early.
+        let subgroup = caps.subgroup_size.filter(|n| n.is_power_of_two() && *n <= most);
+        let one = subgroup.unwrap_or(8).min(most);
+        let fits = |rounds: &dyn Fn(u32) -> u64| {
+            let sizes = [one, 64.min(most), 256.min(most)];
+            sizes.into_iter().find(|&n| rounds(n) <= caps.loop_iterations()).unwrap_or(sizes[2])
+        };
+        Team {
+            sharing: one,
+            sweeping: fits(&|threads| sweeps(problem, threads)),
+            searching: fits(&|threads| searches(problem, threads)),
+            subgroup,
+        }
+    }
+
+    fn threads(&self, pass: Pass) -> u32 {
+        match pass {
+            Pass::TopK | Pass::TopP | Pass::Typical | Pass::KeepParts { phase: Phase::Search, .. } => {
+                self.searching
+            }
+            pass if pass.shares() => self.sharing,
+            _ => self.sweeping,
+        }
+    }
+
+    fn most(&self) -> u32 {
+        self.sharing.max(self.sweeping).max(self.searching)
+    }
+
+    fn iterations(&self, problem: &Problem) -> u64 {
+        sweeps(problem, self.sweeping).max(searches(problem, self.searching))
+    }
+}
+
+/// Rounds that one thread makes at most in all loops of a step that searches a row: 11 sweeps for the key, 8 for equal ones, four around
+/// that, and each sum takes its steps.
+fn searches(problem: &Problem, threads: u32) -> u64 {
+    24 * (sweep(problem.vocab, threads) + sum(threads) + 1) + 256
+}
+
+/// The same of all other steps: up to five sweeps and sums, divisions, and lists.
+fn sweeps(problem: &Problem, threads: u32) -> u64 {
     let list = |n: u32| u64::from(n.div_ceil(threads)) * (u64::from(n) + 1) + 1;
-    select.max(list(problem.history)).max(list(problem.bias))
+    // In threshold.wgsl a thread has a share of each workgroup at most.
+    let shares = 12 * (u64::from(MOST_GROUPS) + sum(threads) + 2);
+    let steps = 5 * (sweep(problem.vocab, threads) + sum(threads) + 1) + 256;
+    steps.max(shares).max(list(problem.history)).max(list(problem.bias))
+}
+
+fn sweep(tokens: u32, threads: u32) -> u64 {
+    u64::from(tokens.div_ceil(threads)) + 1
+}
+
+fn sum(threads: u32) -> u64 {
+    8 * (u64::from(threads.ilog2()) + 1)
 }
 
 impl Planned for Plan {
@@ -422,7 +637,7 @@ impl fmt::Display for Plan {
             self.dispatches(),
             p.rows,
             self.slices,
-            self.threads,
+            self.team.searching,
             self.groups
         )?;
         write!(f, "memory      {} bytes of scratch", self.scratch_bytes())

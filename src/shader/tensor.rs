@@ -106,23 +106,22 @@ fn load(name: &str, access: Access, dtype: DType, dim: u32) -> (&'static str, St
         ),
         (Access::Scalar, _) => {
             let (kind, fetch) = match dtype {
-                DType::F32 => ("f32", format!("return {name}[at];")),
+                DType::F32 => ("f32", format!("let number = {name}[at];")),
                 _ => (
                     "u32",
                     format!(
                         "let pair = {};
-        return select(pair.x, pair.y, (at & 1u) == 1u);",
+    let number = select(pair.x, pair.y, (at & 1u) == 1u);",
                         unpack(dtype, &format!("{name}[at >> 1u]"))
                     ),
                 ),
             };
+            // A choice and no branch: written out hundreds of times, branches are what compilers take longest over.
             let text = format!(
                 "fn {name}_at(row: u32, d: u32) -> f32 {{
-    if (d < {dim}u) {{
-        let at = row + d * params.{name}_dim;
-        {fetch}
-    }}
-    return 0.0;
+    let at = row + min(d, {dim}u - 1u) * params.{name}_dim;
+    {fetch}
+    return select(0.0, number, d < {dim}u);
 }}
 
 fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{

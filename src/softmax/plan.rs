@@ -115,6 +115,10 @@ impl Plan {
         let label = format!("{}{direction} {}", problem.kind.name(), problem.len);
         let mut plan =
             Plan { problem: problem.clone(), backward, share, slices: 0, program: Program::new(label, caps) };
+        // Rows that a workgroup takes one after the other are rounds of a loop.
+        while plan.share.lots > 1 && plan.iterations() > caps.loop_iterations() {
+            plan.share.lots /= 2;
+        }
         plan.program.require(plan.needs(), caps)?;
         plan.program.subgroup = share.subgroup.then_some(share.threads);
         plan.cut(caps)?;
@@ -356,8 +360,8 @@ impl Plan {
                 lanes,
                 vecs: self.share.vecs,
                 one_tile: self.share.one_tile(),
-                // A dispatch that is folded has some workgroups in vain.
-                full: self.share.full && workgroups[1] == 1,
+                // A dispatch that is folded has some workgroups in vain, which whole rows bear.
+                full: self.share.full && (pass == Pass::Rows || workgroups[1] == 1),
                 vec4: self.share.vec4,
                 subgroup: self.share.subgroup && threads == self.share.threads,
             };

@@ -234,6 +234,8 @@ impl Shader for Variant {
             ("ENTROPY", self.stats[1]),
             ("ARGMAX", self.stats[2]),
             ("DTAU", self.backward == Some(true)),
+            // Of the pair that lanes add up, the second is the entropy's, or a sparse gradient's.
+            ("TWO_SUMS", self.stats[1] || (self.backward.is_some() && self.kind.is_sparse())),
         ];
         let mut text = format!("// {self}\n");
         for (name, value) in &numbers {

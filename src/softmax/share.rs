@@ -26,10 +26,10 @@ pub(super) struct Share {
 }
 
 /// Tiles that a workgroup goes through at most.
-pub(super) const MOST_TILES: u32 = 64;
+pub(super) const MOST_TILES: u32 = 512;
 
 /// Of short rows, on a processor.
-const ELEMENTS_OF_WORKGROUP: u64 = 8192;
+const ELEMENTS_OF_WORKGROUP: u64 = 32_768;
 
 impl Share {
     pub(super) fn new(problem: &Problem, backward: bool, caps: &Caps) -> Share {
@@ -55,34 +55,29 @@ impl Share {
             let chunks = len.div_ceil(chunk);
             Share { threads, lanes, merge_threads, vecs, chunk, chunks, lots, full, vec4, subgroup }
         };
-        if cpu && lanes == threads && lanes > 1 {
-            let most = match (problem.kind.is_sparse(), backward) {
-                (true, false) => 8,
-                (_, true) => 16,
-                _ => 32,
-            };
-            // Chunks of a sparse kind are merged in every round of its search: tiles of one workgroup are better, as long as there are
-            // rows for all workgroups.
-            let whole = |vecs: &u32| !problem.kind.is_sparse() || 4 * vecs * lanes >= len;
-            if let Some(vecs) = full_vecs(len, lanes, most).filter(whole) {
-                return common(vecs, 4 * vecs * lanes, 1, true);
+        // Starting a workgroup costs a processor as much as some hundred elements.
+        let lots = |of_lot: u64, chunk: u32| {
+            let most = problem.row_count() / (of_lot * groups);
+            match cpu && chunk == len {
+                true => (ELEMENTS_OF_WORKGROUP / (of_lot * u64::from(len))).min(most).max(1) as u32,
+                false => 1,
             }
+        };
+        let full = (cpu && lanes == threads && lanes > 1).then(|| {
+            let (kept, tile) = match (problem.kind.is_sparse(), backward) {
+                (true, false) => (8, 4),
+                (_, true) => (16, 4),
+                _ => (32, 4),
+            };
+            full_vecs(len, lanes, kept, tile)
+        });
+        if let Some(vecs) = full.flatten() {
+            let chunk = chunk_of(problem, vecs * 4 * lanes, most_tiles, groups);
+            return common(vecs, chunk, lots(1, chunk), true);
         }
         let vecs = len.div_ceil(4 * lanes).min(most_vecs);
-        let tiles = len.div_ceil(4 * vecs * lanes);
-        // Rows that are many keep all workgroups busy by themselves.
-        let together = u64::from(tiles).saturating_mul(problem.row_count()) / groups;
-        let tiles_of_chunk = together.clamp(1, most_tiles.into()) as u32;
-        let chunk = if tiles_of_chunk >= tiles { len } else { tiles_of_chunk * 4 * vecs * lanes };
-        let lot = u64::from(threads / lanes);
-        // Starting a workgroup costs a processor as much as some hundred elements.
-        let lots = if cpu && chunk == len {
-            let most = problem.row_count() / (lot * groups);
-            (ELEMENTS_OF_WORKGROUP / (lot * u64::from(len))).min(most).max(1) as u32
-        } else {
-            1
-        };
-        common(vecs, chunk, lots, false)
+        let chunk = chunk_of(problem, vecs * 4 * lanes, most_tiles, groups);
+        common(vecs, chunk, lots((threads / lanes).into(), chunk), false)
     }
 
     pub(super) fn rows_of_workgroup(&self) -> u64 {
@@ -116,11 +111,24 @@ impl Share {
     }
 }
 
-/// The most fours for a thread, so that tiles of them make up rows without a rest. `None` where they would be few.
-fn full_vecs(len: u32, lanes: u32, most: u32) -> Option<u32> {
+/// Elements of a row that one workgroup has.
+fn chunk_of(problem: &Problem, tile: u32, most_tiles: u32, groups: u64) -> u32 {
+    let tiles = problem.len.div_ceil(tile);
+    // Rows that are many keep all workgroups busy by themselves.
+    let together = u64::from(tiles).saturating_mul(problem.row_count()) / groups;
+    let tiles_of_chunk = together.clamp(1, most_tiles.into()) as u32;
+    if tiles_of_chunk >= tiles { problem.len } else { tiles_of_chunk * tile }
+}
+
+/// Fours for a thread, so that tiles of them make up rows without a rest: all of a row up to `kept`, else the most up to `tile`. `None`
+/// where they would be few.
+fn full_vecs(len: u32, lanes: u32, kept: u32, tile: u32) -> Option<u32> {
     let fours = len.is_multiple_of(4 * lanes).then_some(len / (4 * lanes))?;
-    let best = (1..=most.min(fours)).rev().find(|vecs| fours.is_multiple_of(*vecs))?;
-    (best == fours || best * 2 > most).then_some(best)
+    if fours <= kept {
+        return Some(fours);
+    }
+    let best = (1..=tile).rev().find(|vecs| fours.is_multiple_of(*vecs))?;
+    (best * 2 > tile).then_some(best)
 }
 
 /// Whether rows are contiguous, and begin at multiples of four elements.

@@ -260,7 +260,7 @@ impl Search<'_> {
             AdapterClass::Cpu => AdapterClass::Discrete,
             _ => AdapterClass::Cpu,
         };
-        Tiles::choose(&self.work.problem().shape, &Caps { class, ..caps.clone() })
+        Tiles::choose(self.work.problem(), &Caps { class, ..caps.clone() })
     }
 
     /// From a choice to the first neighbour that is faster, and on from there.

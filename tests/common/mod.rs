@@ -37,20 +37,6 @@ impl Gpu {
         !self.attention.caps().matrix_sizes.is_empty()
     }
 
-    /// Whether this device runs a kernel that supports a problem: the row kernel leaves wide heads alone where subgroups are small,
-    /// because such a driver would compile for minutes.
-    pub fn runs(&self, kernel: Kernel, problem: &Problem) -> bool {
-        match self.attention.plan_with(problem, &PlanOptions::kernel(kernel)) {
-            Err(Error::KernelUnavailable { reason, .. })
-                if kernel == Kernel::Rows && reason.contains("minutes to compile") =>
-            {
-                say(&format!("{}: without {kernel}: {reason}", test_name()));
-                false
-            }
-            _ => true,
-        }
-    }
-
     /// All kernels that this device has, for [`run`] and [`check`], which give the matrix kernel the case in f16.
     pub fn kernels(&self) -> impl Iterator<Item = Kernel> + use<> {
         let matrix = self.has_matrices().then_some(Kernel::Matrix);
@@ -742,10 +728,8 @@ pub fn kernels(problem: &Problem) -> impl Iterator<Item = Kernel> + use<> {
 /// Runs a case with every kernel, and with the tiles of a graphics card too, and compares every number with float64.
 pub fn check_all(gpu: &Gpu, case: &Case) {
     let truth = case.truth();
-    let mut plans: Vec<Plan> = kernels(&case.problem)
-        .filter(|&kernel| gpu.runs(kernel, &case.problem))
-        .map(|kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel)))
-        .collect();
+    let mut plans: Vec<Plan> =
+        kernels(&case.problem).map(|kernel| plan(gpu, &case.problem, &PlanOptions::kernel(kernel))).collect();
     let card = plan_as_card(gpu, &case.problem);
     if plans.iter().all(|plan| plan.key() != card.key()) {
         plans.push(card);

@@ -1,8 +1,9 @@
 //! Grouped heads: query head h reads key/value head h / (q_heads / kv_heads).
 
-use crate::common::{Case, check_all, run, shape};
+use crate::common::{Case, check, check_all, run, shape};
 use crate::gpu;
-use wgpu_attention::{PlanOptions, Problem, Tensor};
+use std::time::{Duration, Instant};
+use wgpu_attention::{Alignment, Kernel, PlanOptions, Problem, Tensor};
 
 #[test]
 fn grouped_and_multi_query_heads() {
@@ -48,5 +49,19 @@ fn grouped_is_repeated() {
         let options = PlanOptions::kernel(kernel);
         let (a, b) = (run(gpu, &grouped, &options), run(gpu, &repeated, &options));
         crate::common::assert_same_bits(&a, &b, "grouped and repeated heads");
+    }
+}
+
+/// What is written out for a wide head compiles in seconds. (A minute is for machines that do other work; what this looks for are
+/// minutes, and memory by the gigabyte.)
+#[test]
+fn wide_heads_of_whole_rows() {
+    let gpu = gpu!();
+    for d in [33, 64, 127, 128] {
+        let problem = Problem::new(shape([1, 2, 1, 9, 70, d, d])).causal(Alignment::BottomRight);
+        let (case, start) = (Case::new(problem, u64::from(d)), Instant::now());
+        check(gpu, &case, &PlanOptions::kernel(Kernel::Rows));
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(60), "{took:?} at head dim {d}");
     }
 }

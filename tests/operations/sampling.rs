@@ -181,6 +181,39 @@ fn any_chain_draws_what_the_twin_draws() {
     }
 }
 
+/// A list has no order, and of equal logits the lowest token comes first all the same; settings that are off, and others in other rows.
+#[test]
+fn many_equal_logits_in_long_rows() {
+    let gpu = gpu!();
+    let vocab = 5000;
+    let logits: Vec<f32> = (0..3 * vocab).map(|n| [1.0, 3.0, 2.0, 3.0][n as usize % 4]).collect();
+    let seeds = seeds(3);
+    let chains = |with: &dyn Fn(u32, f32) -> Chain| [with(40, 0.4), with(0, 1.0), with(2, 0.9)];
+    for (number, chains) in [
+        chains(&|k, p| Chain::new().top_k(k).top_p(p)),
+        chains(&|k, p| Chain::new().top_p(p).top_k(k)),
+        chains(&|k, p| Chain::new().typical(p).min_p(1.0 - p).top_k(k)),
+        chains(&|_, p| Chain::new().top_p(p).typical(p)),
+    ]
+    .iter()
+    .enumerate()
+    {
+        // Rows are planned by the first one's chain, which has a top-k or has none.
+        for turned in [0, 1] {
+            let mut chains = chains.clone();
+            chains.rotate_left(turned);
+            for greedy in [false, true] {
+                let problem = Problem::new(3, vocab, chains[0].clone()).with_log_probs();
+                let problem = if greedy { problem.greedy() } else { problem };
+                let inputs = Inputs::new(&logits, &seeds).chains(&chains);
+                let got = op(gpu).run_blocking(&gpu.queue, &problem, &inputs).expect("tokens");
+                let want = sampling::twin(&problem, &inputs).expect("the twin");
+                assert_eq!(got, want, "{number} {turned} {greedy}");
+            }
+        }
+    }
+}
+
 /// As large as vocabularies are, and larger.
 #[test]
 fn large_vocabularies() {
@@ -206,36 +239,47 @@ fn large_vocabularies() {
 #[test]
 fn a_row_does_not_know_its_batch() {
     let gpu = gpu!();
-    let mut rng = Rng::new(4);
-    let mut batch = Batch::any(&mut rng, 500);
-    let rows = 9;
     let chain = Chain::new().temperature(0.9).top_k(50).top_p(0.9);
-    batch.problem = Problem::new(rows, 500, chain.clone());
+    knows_no_batch(gpu, 500, &chain);
+    // Several workgroups share a row: for the list of a top-k, and in all steps.
+    knows_no_batch(gpu, 2001, &chain);
+    knows_no_batch(gpu, 2001, &Chain::new().temperature(0.9).typical(0.95).top_p(0.9).min_p(0.01));
+}
+
+fn knows_no_batch(gpu: &Gpu, vocab: usize, chain: &Chain) {
+    let mut rng = Rng::new(4);
+    let mut batch = Batch::any(&mut rng, vocab as u32);
+    let rows = 9;
+    batch.problem = Problem::new(rows, vocab as u32, chain.clone());
     batch.chains = vec![chain.clone(); rows as usize];
-    batch.logits = rng.normals(500 * rows as usize);
+    batch.logits = rng.normals(vocab * rows as usize);
     batch.seeds = seeds(rows);
     let whole = run_plan(gpu, &op(gpu).plan(&batch.problem).expect("a plan"), &batch);
     for (row, &token) in whole.tokens.iter().enumerate() {
-        let alone = Problem::new(1, 500, chain.clone());
-        let inputs = Inputs::new(&batch.logits[500 * row..500 * (row + 1)], &batch.seeds[row..row + 1]);
+        let alone = Problem::new(1, vocab as u32, chain.clone());
+        let inputs = Inputs::new(&batch.logits[vocab * row..vocab * (row + 1)], &batch.seeds[row..row + 1]);
         assert_eq!(op(gpu).run_blocking(&gpu.queue, &alone, &inputs).expect("a token").tokens, [token]);
     }
-    for change in [
-        (|caps: &mut Caps| caps.max_storage_buffer_binding_size = 5000) as fn(&mut Caps),
-        |caps| caps.max_compute_workgroups_per_dimension = 2,
-        |caps| caps.max_compute_invocations_per_workgroup = 1,
-        |caps| caps.max_compute_invocations_per_workgroup = 40,
-    ] {
+    // So that some rows fit, and all do not.
+    let (binding, groups) = if vocab > 1024 { (60_000, 8) } else { (5000, 2) };
+    let changes: [&dyn Fn(&mut Caps); 4] = [
+        &|caps| caps.max_storage_buffer_binding_size = binding,
+        &|caps| caps.max_compute_workgroups_per_dimension = groups,
+        &|caps| caps.max_compute_invocations_per_workgroup = 1,
+        &|caps| caps.max_compute_invocations_per_workgroup = 40,
+    ];
+    for change in changes {
         let mut caps = op(gpu).caps().clone();
         change(&mut caps);
         let plan = Plan::new(&batch.problem, &caps).expect("a plan");
         assert_eq!(run_plan(gpu, &plan, &batch), whole, "{plan}");
     }
     let mut spread = batch.clone();
-    spread.problem = spread.problem.stride(513);
-    spread.logits = vec![f32::NAN; 513 * 8 + 500];
+    let stride = vocab + 13;
+    spread.problem = spread.problem.stride(stride as u64);
+    spread.logits = vec![f32::NAN; stride * 8 + vocab];
     for row in 0..9 {
-        spread.logits[513 * row..][..500].copy_from_slice(&batch.logits[500 * row..][..500]);
+        spread.logits[stride * row..][..vocab].copy_from_slice(&batch.logits[vocab * row..][..vocab]);
     }
     assert_eq!(run_plan(gpu, &op(gpu).plan(&spread.problem).expect("a plan"), &spread), whole);
 }

@@ -480,3 +480,22 @@ fn the_same_bits_every_time() {
     assert_eq!(op(gpu).compiled(), before, "nothing is compiled twice");
     let _ = common::test_name();
 }
+
+/// Short rows that a workgroup takes one after the other are fewer where a driver leaves loops early, and not refused.
+#[test]
+fn short_rows_where_loops_are_left_early() {
+    let mut caps = Caps::from_limits(&wgpu_attention::wgpu::Limits::default(), AdapterClass::Cpu);
+    caps.max_loop_iterations = 65535;
+    for subgroup in [None, Some(8)] {
+        caps.subgroup_size = subgroup;
+        for kind in Kind::ALL {
+            for len in [1, 7, 32, 100, 128, 1000, 1024, 4096, 32_768] {
+                for rows in [1, 1000, 65_536] {
+                    let problem = Problem::new(rows, len).kind(kind);
+                    Plan::new(&problem, &caps).expect("a plan");
+                    Plan::backward(&problem, true, &caps).expect("a plan of the gradient");
+                }
+            }
+        }
+    }
+}

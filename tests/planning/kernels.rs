@@ -162,3 +162,22 @@ fn lengths_hardly_change_the_variant() {
     assert_eq!(keys(&mut (1..2000).map(|sk| (1, sk))), 1, "decoding");
     assert!(keys(&mut (1..2000).map(|s| (s, s))) <= 6, "prompts");
 }
+
+/// Many keys a thread where that is known to compile quickly: not on every processor, and not where a search would be written out for each.
+#[test]
+fn llvmpipe_gets_more_keys_a_thread() {
+    let keys = |problem: &Problem, is_llvmpipe| {
+        let caps = caps(|c| {
+            c.class = AdapterClass::Cpu;
+            c.is_llvmpipe = is_llvmpipe;
+        });
+        let plan = plan(problem, &caps);
+        let keys = plan.tiles().unwrap().keys_per_thread;
+        assert_eq!(plan.reason().contains("llvmpipe"), keys > 4, "{plan}");
+        keys
+    };
+    let problem = plain([1, 4, 4, 512, 512, 64, 64]);
+    assert_eq!(keys(&problem, true), 8);
+    assert_eq!(keys(&problem, false), 4);
+    assert_eq!(keys(&problem.top_k(8), true), 4);
+}

@@ -27,6 +27,7 @@ struct Params {
     notes: u32,
     next_notes: u32,
     round: u32,
+    unused: u32, // up to a multiple of 16 bytes, in which uniform bindings are counted
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -321,6 +321,7 @@ impl Plan {
                 notes: notes[0] as u32,
                 next_notes: notes[1] as u32,
                 round,
+                unused: 0,
             };
             if pass.leaves_notes() {
                 notes.reverse();

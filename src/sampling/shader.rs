@@ -37,6 +37,8 @@ pub struct Params {
     pub notes: u32,
     pub next_notes: u32,
     pub round: u32,
+    /// Up to a multiple of 16 bytes, in which uniform bindings are counted.
+    pub unused: u32,
 }
 
 /// What a dispatch does.
@@ -432,7 +434,7 @@ mod tests {
         .source();
         assert_eq!(
             layout::of_text(&source),
-            layout::of_type!(Params: vocab rows first_row groups_x logits stride settings step history bias total_rows bits groups part shares list maxima chosen thresholds counts notes next_notes round)
+            layout::of_type!(Params: vocab rows first_row groups_x logits stride settings step history bias total_rows bits groups part shares list maxima chosen thresholds counts notes next_notes round unused)
         );
     }
 }

@@ -61,7 +61,7 @@ pub struct Caps {
     /// Each n for which n x n matrices of f16 can be multiplied with sums in f32, by shaders as they may be written for the device.
     /// Empty where the device lacks [`MATRIX_FEATURES`] or nobody has said what its adapter has: see [`Caps::with_matrices`].
     pub matrix_sizes: Vec<u32>,
-    /// Mesa's llvmpipe through Vulkan: a processor whose driver compiles larger tiles in about the time of small ones.
+    /// Mesa's llvmpipe through Vulkan: a processor whose driver gains most from many keys a thread, for which loads cost more than what they feed.
     pub is_llvmpipe: bool,
     /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
     pub shader_f16: bool,

@@ -12,6 +12,7 @@ use crate::prepared::Bound;
 use crate::problem::Problem;
 use crate::readback;
 use crate::score::Broadcast;
+use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 
 /// Host inputs of a problem. Numbers are f32 here; for a tensor stored as f16 or bf16 they are rounded on their way.
@@ -171,8 +172,8 @@ impl<'a> Inputs<'a> {
     /// Without it, NaN and infinity are left to the device wherever a row sees them, and that row is unspecified. Many devices carry them
     /// into the result, but none has to: WGSL lets compilers assume that they do not occur.
     ///
-    /// What lies beyond valid queries and keys or in the gaps of a layout is nobody's number and may be anything. -inf in a bias hides,
-    /// and is welcome. What masks hide is looked at all the same.
+    /// In q, k and v, what lies beyond valid queries and keys, between packed sequences or in the gaps of a layout is nobody's number and may
+    /// be anything. A bias is looked at whole; -inf in it hides, and is welcome. What masks hide is looked at all the same.
     ///
     /// # Errors
     /// [`Error::NotFinite`] for the first that is found, in the order of batch, head, row and dim; before that what [`Inputs::check`] finds.
@@ -186,23 +187,23 @@ impl<'a> Inputs<'a> {
                 false => Err(Error::NotFinite { field, index, value, stored }),
             }
         };
+        let sequences = Sequences::new(problem, &self.tables);
         for (tensor, numbers, lens) in [
             (Tensor::Q, self.q, self.tables.q_len),
             (Tensor::K, self.k, self.tables.kv_len),
             (Tensor::V, self.v, self.tables.kv_len),
         ] {
             let view = problem.view(tensor)?;
-            let [batches, heads, seq, dims] = view.sizes();
-            // A packed tensor is one sequence here, of all rows.
-            let packed = if tensor == Tensor::Q { problem.packed_q } else { problem.packed_k }.is_some();
-            for b in 0..batches {
-                let len = lens.filter(|_| !packed).and_then(|lens| lens.get(b as usize));
-                for at in
-                    (0..heads).flat_map(|h| (0..len.map_or(seq, |&len| len.min(seq))).map(move |i| [h, i]))
-                {
-                    for d in 0..dims {
-                        let index = view.index([b, at[0], at[1], d]);
-                        find(tensor.name(), problem.dtypes[tensor as usize], index, numbers)?;
+            let [_, heads, _, dims] = view.sizes();
+            let dtype = problem.dtypes[tensor as usize];
+            for b in 0..problem.shape.batch {
+                let is_q = tensor == Tensor::Q;
+                let rows = if is_q { sequences.queries(b) } else { sequences.keys(b) };
+                let valid = lens.and_then(|lens| lens.get(b as usize)).map_or(rows, |&len| len.min(rows));
+                for h in 0..heads {
+                    for at in (0..valid).flat_map(|i| (0..dims).map(move |d| [b, h, i, d])) {
+                        let index = if is_q { sequences.in_q(&view, at) } else { sequences.in_k(&view, at) };
+                        find(tensor.name(), dtype, index as u64, numbers)?;
                     }
                 }
             }

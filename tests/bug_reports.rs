@@ -4,13 +4,13 @@
 //! Dao-AILab/flash-attention#2470) in `numerics/empty.rs`, causal corners (Dao-AILab/flash-attention#517, ml-explore/mlx#2967)
 //! in `numerics/causal.rs`, head order (ekzhang/jax-js#180) in `numerics/heads.rs`, constants that overflow (gfx-rs/wgpu#5128) and
 //! barriers after early returns (gfx-rs/wgpu#4566) in `shaders.rs`, limits (tracel-ai/cubek#119, ggml-org/llama.cpp#19965,
-//! #26566) in `planning.rs` and `numerics/slicing.rs`, contexts made again (huggingface/transformers.js#1576) in
+//! #26566) in `planning/` and `numerics/slicing.rs`, contexts made again (huggingface/transformers.js#1576) in
 //! `validation.rs`, threads and readback (gfx-rs/wgpu#5695, #8471) and determinism (ashalliants/ninfer-3090#43) in `sharing.rs`.
 //! Masks and bias (ggml-org/llama.cpp#16316, #12776, microsoft/onnxruntime#26766, onnx/onnx#8108) are in `numerics/dense.rs`, windows
 //! (huggingface/transformers#39408, microsoft/onnxruntime#32462) in `numerics/windows.rs`, soft caps, sinks and ALiBi
 //! (onnx/onnx#7865, huggingface/trl#5691, modular/modular#6198, ml-explore/mlx#3071) in `numerics/scores.rs` and f16
 //! (microsoft/onnxruntime#24723, #31626, gpuweb/gpuweb#5203) in `numerics/storage.rs`. Head counts that cannot be shared out
-//! (Dao-AILab/flash-attention#362), sizes of 0 (pytorch/pytorch#141218) and long dispatches (ALaggyDev/CoordsFinder#14) are in `planning.rs`;
+//! (Dao-AILab/flash-attention#362), sizes of 0 (pytorch/pytorch#141218) and long dispatches (ALaggyDev/CoordsFinder#14) are in `planning/`;
 //! calls that leave no memory (apache/tvm#17005) in `validation.rs`; lengths that grow (microsoft/onnxruntime#21770) in `sharing.rs`; subgroups of
 //! other sizes (microsoft/onnxruntime#23637) in `numerics/rows.rs`, and in control flow that is not uniform (microsoft/onnxruntime#23850) in
 //! `tint.rs`; waiting in a browser (gfx-rs/wgpu#2715) in the page's test. Those of samplers and softmaxes are in `operations/bug_reports.rs`, those of

@@ -557,3 +557,25 @@ fn non_finite_numbers_are_found_by_field_and_index() {
     let found = check(&halves, [&large[1..], &k, &k, &bias]);
     assert!(matches!(found, Err(Error::Length { field: "q", .. })), "{found:?}");
 }
+
+/// Packed sequences have valid lengths of their own.
+#[test]
+fn numbers_beyond_a_packed_sequence_s_valid_keys_may_be_anything() {
+    let problem = Problem::new(shape([2, 1, 1, 5, 5, 4, 4])).packed(10, 10).with_kv_len();
+    let (starts, kv_len, fine) = ([0, 5, 10], [3, 5], vec![1f32; 40]);
+    let check = |k: &[f32]| {
+        Inputs::new(&fine, k, &fine).cu_seqlens(&starts, &starts).kv_len(&kv_len).check_finite(&problem)
+    };
+    for key in 0..10 {
+        let mut k = fine.clone();
+        k[4 * key + 1] = f32::NAN;
+        match check(&k) {
+            Ok(()) => assert!((3..5).contains(&key), "key {key}"),
+            Err(Error::NotFinite { field: "k", index, .. }) => {
+                assert_eq!(index, 4 * key as u64 + 1);
+                assert!(!(3..5).contains(&key), "key {key}");
+            }
+            other => panic!("key {key}: {other:?}"),
+        }
+    }
+}

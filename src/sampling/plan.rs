@@ -360,7 +360,8 @@ impl Plan {
         self.slices
     }
 
-    /// Bytes of device memory beside inputs and outputs: the logits as the chain changes them, and the tokens that a top-k may leave.
+    /// Bytes of device memory beside inputs and outputs: the logits as the chain changes them, and in a long vocabulary as much again for the
+    /// tokens that a top-k, top-p or typical may leave.
     pub fn scratch_bytes(&self) -> u64 {
         self.program.scratch_bytes
     }
@@ -634,12 +635,13 @@ impl fmt::Display for Plan {
         writeln!(f, "finish      {:?}", p.finish)?;
         writeln!(
             f,
-            "dispatches  {} for {} rows in {} slices, workgroups of {} threads: one for a step of a row, {} where the whole row is read",
+            "dispatches  {} for {} rows in {} slices; a row has one workgroup of {} threads, or {} of {} threads where they share it",
             self.dispatches(),
             p.rows,
             self.slices,
             self.team.searching,
-            self.groups
+            self.groups,
+            self.team.sharing
         )?;
         write!(f, "memory      {} bytes of scratch", self.scratch_bytes())
     }

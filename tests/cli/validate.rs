@@ -34,7 +34,7 @@ fn validate_keeps_to_its_time_and_tells_where_it_is() {
     }
     let (out, err, code) = finish(&["validate", "--full", "--seconds", "1", "--seed", "9"]);
     assert_eq!(code, 0, "{out}{err}");
-    assert!(err.starts_with("validating") && err.contains(": 0 of 2000, 0 s\n"), "{err}");
+    assert!(err.starts_with("validating") && err.contains(": 0 of 2000, "), "{err}");
     assert!(out.contains(" of 2000 problems (--seconds gives more)"), "{out}");
     for word in [
         "kernel tiled",

@@ -326,6 +326,24 @@ fn nothing_left_is_said_and_is_not_token_0() {
             assert_eq!(draw(gpu, &chain, &none, greedy), None, "{chain}");
         }
     }
+    // A long row is shared by workgroups.
+    let long = vec![f32::NEG_INFINITY; 5000];
+    for chain in [
+        Chain::new(),
+        Chain::new().temperature(0.5).typical(0.9).top_p(0.5).min_p(0.1),
+        Chain::new().top_k(7).top_p(0.5),
+    ] {
+        for greedy in [false, true] {
+            let mut problem = Problem::new(1, 5000, chain.clone()).with_log_probs();
+            if greedy {
+                problem = problem.greedy();
+            }
+            let seeds = seeds(1);
+            let got =
+                op(gpu).run_blocking(&gpu.queue, &problem, &Inputs::new(&long, &seeds)).expect("no token");
+            assert_eq!((got.tokens, got.log_probs), (vec![None], Some(vec![f32::NEG_INFINITY])), "{chain}");
+        }
+    }
     let problem = Problem::new(2, 3, Chain::new().top_k(2)).with_log_probs();
     let logits = [none, [0.0, 1.0, f32::NEG_INFINITY]].concat();
     let seeds = seeds(2);

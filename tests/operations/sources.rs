@@ -60,7 +60,11 @@ fn sampling(caps: &Caps) -> Vec<String> {
     // And every step after a top-k, which may leave it a list.
     let listed = chain.steps().iter().fold(Chain::new().top_k(9), |chain, &step| chain.step(step));
     let mut all = Vec::new();
-    for (vocab, chain) in [(1, &chain), (1000, &chain), (1 << 20, &chain), (1 << 20, &listed)] {
+    // And those that share a long row among workgroups, which they do before a top-k and after what changes all logits.
+    let shared = Chain::new().temperature(0.5).typical(0.9).top_p(0.9).min_p(0.1);
+    let [first, second] = [Chain::new().top_p(0.9).temperature(0.5), Chain::new().min_p(0.1).top_k(9)];
+    let long = [&chain, &listed, &shared, &first, &second].map(|chain| (1 << 20, chain));
+    for (vocab, chain) in [(1, &chain), (1000, &chain)].into_iter().chain(long) {
         let plain = sampling::Problem::new(3, vocab, chain.clone()).with_history(8).with_bias(4);
         let problems = [
             plain.clone().dtype(DType::F16),

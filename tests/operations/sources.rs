@@ -1,6 +1,6 @@
 //! Every shader of the operations, for the tests that look at texts.
 
-use wgpu_attention::sampling::{self, Chain};
+use wgpu_attention::sampling::{self, Chain, Step};
 use wgpu_attention::softmax::{Kind, Plan, Problem, RowTemperature};
 use wgpu_attention::{AdapterClass, Caps, DType};
 
@@ -65,7 +65,10 @@ fn sampling(caps: &Caps) -> Vec<String> {
     let [first, second] = [Chain::new().top_p(0.9).temperature(0.5), Chain::new().min_p(0.1).top_k(9)];
     let long = [&chain, &listed, &shared, &first, &second].map(|chain| (1 << 20, chain));
     for (vocab, chain) in [(1, &chain), (1000, &chain)].into_iter().chain(long) {
-        let plain = sampling::Problem::new(3, vocab, chain.clone()).with_history(8).with_bias(4);
+        let mut plain = sampling::Problem::new(3, vocab, chain.clone());
+        if chain.steps().iter().any(|step| matches!(step, Step::Penalties { .. })) {
+            plain = plain.with_history(8).with_bias(4);
+        }
         let problems = [
             plain.clone().dtype(DType::F16),
             plain.clone().dtype(DType::Bf16),

@@ -68,9 +68,10 @@ fn attend(group: vec3<u32>, lane: u32) {
     // many multiplications or choices.
     var q = array<vec4<f32>, 4u * PART * QK_PARTS>();
     var row_squares = vec4<f32>(0.0);
+    // (Row and part are counted: with n % ROWS_PER_LANE and n / ROWS_PER_LANE SwiftShader loads a wrong q where there is one row in a lane.)
+    var r = 0u;
+    var part = 0u;
     for (var n = 0u; n < ROWS_PER_LANE * QK_PARTS; n++) {
-        let r = n % ROWS_PER_LANE;
-        let part = n / ROWS_PER_LANE;
         let row = min(i + r, seq.count - 1u);
         let start = row_start(params.q, seq.b, h, seq.first_q + row);
         let factor = row_factor(seq, h, row);
@@ -94,6 +95,8 @@ fn attend(group: vec3<u32>, lane: u32) {
                 }
             }
         }
+        r = select(r + 1u, 0u, r + 1u == ROWS_PER_LANE);
+        part += select(0u, 1u, r == 0u);
     }
 
     var row_norms = vec4<f32>(1.0);

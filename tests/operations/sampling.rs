@@ -261,7 +261,7 @@ fn knows_no_batch(gpu: &Gpu, vocab: usize, chain: &Chain) {
         assert_eq!(op(gpu).run_blocking(&gpu.queue, &alone, &inputs).expect("a token").tokens, [token]);
     }
     // So that some rows fit, and all do not.
-    let (binding, groups) = if vocab > 1024 { (60_000, 8) } else { (5000, 2) };
+    let (binding, groups) = if vocab > 1024 { (60_000, 8) } else { (5000, 3) };
     let changes: [&dyn Fn(&mut Caps); 4] = [
         &|caps| caps.max_storage_buffer_binding_size = binding,
         &|caps| caps.max_compute_workgroups_per_dimension = groups,

@@ -11,7 +11,7 @@ use crate::prepared::{Bound, Prepared};
 ///
 /// A plan that classifies mask tiles ([`Plan::classes`](crate::Plan::classes)) does so before every attention. Where the mask stays the same
 /// over many calls, as over the layers of a model or the steps of a training, find its classes once
-/// ([`BlockMask::encode`]) and bind them ([`Buffers::block_mask`]). They fit every plan with equal
+/// ([`BlockMask::encode`]) and bind them ([`Buffers::block_mask`](crate::Buffers::block_mask)). They fit every plan with equal
 /// [`TileClasses`]. Lengths and positions are not in them, so a cache may grow meanwhile.
 ///
 /// They are as right as the mask that they are of: after a change to mask, bias, documents, starts of packed sequences or numbers of user code,

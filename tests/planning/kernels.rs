@@ -163,7 +163,7 @@ fn lengths_hardly_change_the_variant() {
     assert!(keys(&mut (1..2000).map(|s| (s, s))) <= 6, "prompts");
 }
 
-/// Many keys a thread where that is known to compile quickly: not on every processor, and not where a search would be written out for each.
+/// Many keys a thread where that is known to pay: not on every processor, and not where a search would be written out for each.
 #[test]
 fn llvmpipe_gets_more_keys_a_thread() {
     let keys = |problem: &Problem, is_llvmpipe| {

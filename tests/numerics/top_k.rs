@@ -120,8 +120,11 @@ fn k_of_all_keys_changes_nothing() {
     let with = Case::new(top_k([1, 2, 1, 20, 60, 8, 8], 60).causal(Alignment::BottomRight), 3);
     let mut without = with.clone();
     without.problem.top_k = None;
-    for (a, b) in plans(gpu, &with.problem).iter().zip(plans(gpu, &without.problem)) {
-        let (a, b) = (run_plan(gpu, a, &with), run_plan(gpu, &b, &without));
+    for a in plans(gpu, &with.problem) {
+        // Sums in the same order: the planner may give a search other tiles.
+        let options = a.tiles().map_or(PlanOptions::kernel(a.kernel()), PlanOptions::tiles);
+        let b = plan(gpu, &without.problem, &options);
+        let (a, b) = (run_plan(gpu, &a, &with), run_plan(gpu, &b, &without));
         crate::common::assert_same_bits(&a, &b, "top_k of all keys");
     }
 }

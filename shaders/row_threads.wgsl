@@ -8,12 +8,6 @@ fn following_tile(tile: u32, range: KeyRange, again: bool) -> u32 {
     return next_tile(tile, range);
 }
 
-// n, told so that no compiler knows it: a loop of so many rounds stays a loop. For what is done once for many keys, and is text that loads
-// and stores: written out, it takes Mesa longer to compile than all the rest.
-fn rounds(n: u32) -> u32 {
-    return select(n, 0u, params.heads == 0u);
-}
-
 // The sum of what the threads of a row group left in partial.
 fn row_sum(row_group: u32) -> vec4<f32> {
     var sum = vec4<f32>(0.0);

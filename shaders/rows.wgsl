@@ -1,11 +1,12 @@
-// Attention with whole rows in the lanes of a subgroup: online softmax, no workgroup memory, no barriers. The score matrix is never
-// stored.
+// Attention with whole rows in the lanes of a workgroup: online softmax. The score matrix is never stored.
 //
-// A workgroup is one subgroup. Each lane owns ROWS_PER_LANE query rows, q and o in registers with the head dim written out. All
-// lanes go through the same keys, KEYS at a time, so that a number of k or v is the same for all of them. There are two ways to it:
-//   BROADCAST: lane n loads a part of key n % KEYS, and subgroupBroadcast hands it to the others. WGSL wants the lane to be a
-//              constant there, which the loops that the host writes out give.
-//   otherwise: every lane loads it at the same address, which some drivers turn into one load for all. Needs no feature.
+// Each lane owns ROWS_PER_LANE query rows, q and o in registers with the head dim written out. All lanes go through the same keys, KEYS at
+// a time, so that a number of k or v is the same for all of them. There are three ways to it (plan/rows.rs tells when which):
+//   BROADCAST: a workgroup is one subgroup. Lane n loads a part of key n % KEYS, and subgroupBroadcast hands it to the others. WGSL wants
+//              the lane to be a constant there, which the loops that the host writes out give.
+//   STAGED:    the lanes of a workgroup, of many subgroups, copy the tile to workgroup memory, and load it from there, all at one address.
+//   otherwise: every lane loads it from its buffer at the same address, which some drivers turn into one load for all.
+// The last two need no feature.
 //
 // For each tile of keys
 //   1. scores:  s = q k^T, KEYS_AT_ONCE keys at a time: 4 * KEYS_AT_ONCE sums, which with what they are made from should fit the
@@ -21,6 +22,9 @@ const BLOCK = 64u;
 
 // Whether a row may not see a key that another row of the workgroup sees.
 const HIDES = POSITIONS || CONTENTS || BIAS;
+
+// Whether every lane looks for values that are not finite by itself: staged ones have been looked at.
+const LOOKS = HIDES && !STAGED;
 
 fn attend(group: vec3<u32>, lane: u32) {
     let number = group_number(group, params.groups_x);
@@ -65,33 +69,38 @@ fn attend(group: vec3<u32>, lane: u32) {
 
     // q times its factor, by dim; a vec4 holds four rows, of which ROWS_PER_LANE are this lane's. Rows beyond the end repeat the last one.
     // A round loads a part of one row, PART vec4s, and puts it where it belongs: every load that is written out costs a compiler as much as
-    // many multiplications or choices.
+    // many multiplications or choices. The choices stand in a branch for each part, because what LLVM takes for a stretch of text without
+    // branches grows with the square of its loads and stores.
     var q = array<vec4<f32>, 4u * PART * QK_PARTS>();
     var row_squares = vec4<f32>(0.0);
     // (Row and part are counted: with n % ROWS_PER_LANE and n / ROWS_PER_LANE SwiftShader loads a wrong q where there is one row in a lane.)
     var r = 0u;
     var part = 0u;
-    for (var n = 0u; n < ROWS_PER_LANE * QK_PARTS; n++) {
+    for (var n = 0u; n < rounds(ROWS_PER_LANE * QK_PARTS); n++) {
         let row = min(i + r, seq.count - 1u);
         let start = row_start(params.q, seq.b, h, seq.first_q + row);
         let factor = row_factor(seq, h, row);
         let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
+        var numbers = array<vec4<f32>, PART>();
         for (var x = 0u; x < PART; x++) { // unroll
             // Dims beyond the last repeat it, and are not used.
             let d = min(part * PART + x, QK_DIM4 - 1u);
-            var numbers = load_q(start, d);
+            numbers[x] = load_q(start, d);
             if (QK_NORM) {
                 let counts = here & vec4<bool>(part * PART + x < QK_DIM4);
-                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers, numbers)), counts);
+                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers[x], numbers[x])), counts);
             }
-            numbers *= factor;
+            numbers[x] *= factor;
             if (QK_GAIN) {
-                numbers *= qk_gain(h, d);
+                numbers[x] *= qk_gain(h, d);
             }
-            for (var p = 0u; p < QK_PARTS; p++) { // unroll
-                let place = here & vec4<bool>(part == p);
-                for (var e = 0u; e < 4u; e++) { // unroll
-                    q[4u * (p * PART + x) + e] = select(q[4u * (p * PART + x) + e], vec4<f32>(numbers[e]), place);
+        }
+        for (var p = 0u; p < QK_PARTS; p++) { // unroll
+            if (part == p) {
+                for (var x = 0u; x < PART; x++) { // unroll
+                    for (var e = 0u; e < 4u; e++) { // unroll
+                        q[4u * (p * PART + x) + e] = select(q[4u * (p * PART + x) + e], vec4<f32>(numbers[x][e]), here);
+                    }
                 }
             }
         }
@@ -110,123 +119,156 @@ fn attend(group: vec3<u32>, lane: u32) {
     var o = array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>();
     var spoilt_rows = vec4<f32>(0.0);
 
+    // The keys that this lane's rows may see: with STAGED a workgroup has so many rows that some of its subgroups are often done before others.
+    var own_range = range;
+    if (STAGED && POSITIONS && !GROUPED) {
+        own_range = key_range(seq, i, i + ROWS_PER_LANE - 1u);
+    }
+
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
         // Keys beyond the end repeat the last one and are masked.
         let last_key = range.end - 1u;
-        let own_key = min(tile + lane % KEYS, last_key);
-
-        // ---- scores
-        var s = array<vec4<f32>, KEYS>();
-        var key_squares = array<f32, KEYS>();
-        if (BROADCAST) { // choose
-            let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key);
-            var own = array<vec4<f32>, OWN_K>();
-            var own_squares = 0.0;
-            for (var d = 0u; d < OWN_K; d++) { // unroll
-                own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
+        // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
+        let boundary = CONTENTS || BIAS || tile < range.full_start || tile + KEYS > range.full_end;
+        if (STAGED) { // choose
+            stage(seq, kv, tile, last_key, boundary, lane);
+        }
+        // Where it is always so, no compiler sees the choice.
+        let takes_part = tile < own_range.end && (tile + KEYS > own_range.start || tile < own_range.keep);
+        if (takes_part) { // choose
+            // ---- scores
+            var s = array<vec4<f32>, KEYS>();
+            var key_squares = array<f32, KEYS>();
+            let own_key = min(tile + lane % KEYS, last_key);
+            if (BROADCAST) { // choose
+                let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key);
+                var own = array<vec4<f32>, OWN_K>();
+                var own_squares = 0.0;
+                for (var d = 0u; d < OWN_K; d++) { // unroll
+                    own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
+                    if (QK_NORM) {
+                        // Lanes beyond the last dim repeat it.
+                        own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
+                    }
+                }
+                for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+                    for (var d = 0u; d < QK_DIM4; d++) { // unroll
+                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                            let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
+                            s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
+                        }
+                    }
+                }
                 if (QK_NORM) {
-                    // Lanes beyond the last dim repeat it.
-                    own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
-                }
-            }
-            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
-                for (var d = 0u; d < QK_DIM4; d++) { // unroll
-                    for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                        let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
-                        s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
+                    for (var c = 0u; c < KEYS; c++) { // unroll
+                        for (var n = 0u; n < SPREAD; n++) { // unroll
+                            key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
+                        }
                     }
                 }
-            }
-            if (QK_NORM) {
-                for (var c = 0u; c < KEYS; c++) { // unroll
-                    for (var n = 0u; n < SPREAD; n++) { // unroll
-                        key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
-                    }
-                }
-            }
-        } else {
-            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
-                for (var d = 0u; d < QK_DIM4; d++) { // unroll
-                    for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                        let k = load_k(row_start(params.k, seq.b, kv, seq.first_k + min(tile + g * KEYS_AT_ONCE + c, last_key)), d);
-                        s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
-                        if (QK_NORM) {
-                            key_squares[g * KEYS_AT_ONCE + c] += dot(k, k);
+            } else {
+                // One sum over all dims for each score: with the sums of four that the other way has, more is alive than a processor
+                // without 32 registers holds.
+                for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+                    for (var d = 0u; d < QK_DIM4; d++) { // unroll
+                        var k = array<vec4<f32>, KEYS_AT_ONCE>();
+                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                            k[c] = key4(seq, kv, g * KEYS_AT_ONCE + c, min(tile + g * KEYS_AT_ONCE + c, last_key), d);
+                            if (QK_NORM) {
+                                key_squares[g * KEYS_AT_ONCE + c] += dot(k[c], k[c]);
+                            }
+                        }
+                        for (var e = 0u; e < 4u; e++) { // unroll
+                            for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                                s[g * KEYS_AT_ONCE + c] = fma(q[4u * d + e], vec4<f32>(k[c][e]), s[g * KEYS_AT_ONCE + c]);
+                            }
                         }
                     }
                 }
             }
-        }
 
-        // ---- softmax
-        if (QK_NORM) { // choose
+            // ---- softmax
+            if (QK_NORM) { // choose
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    s[c] *= row_norms * inverse_norm(vec4<f32>(key_squares[c]));
+                }
+            }
+            if (SCORED) {
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    s[c] = finish_scores(s[c], seq, h, i, min(tile + c, last_key));
+                }
+            }
+            var masked = boundary;
+            if (STAGED && !(CONTENTS || BIAS || GROUPED)) {
+                masked = tile < own_range.full_start || tile + KEYS > own_range.full_end;
+            }
+            if (masked) {
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    let seen = visible4(seq, h, i, tile + c);
+                    s[c] = select(vec4<f32>(NOTHING), s[c], seen);
+                }
+            }
+            var m = state.m;
+            if (ONLINE || ROW_MAX) {
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    m = max(m, s[c]);
+                }
+            }
+            var alpha = vec4<f32>(1.0);
+            if (ONLINE) {
+                let by = shift(state, m);
+                state = rebase(state, m, by);
+                recent = rebase(recent, m, by);
+                alpha = weight_of(by);
+            }
+            state.m = m;
             for (var c = 0u; c < KEYS; c++) { // unroll
-                s[c] *= row_norms * inverse_norm(vec4<f32>(key_squares[c]));
+                var p = weight_masked(s[c], m, level);
+                recent.l += p;
+                if (ENTROPY) {
+                    recent.u += entropy_term(s[c], m, p);
+                }
+                if (DROPOUT) {
+                    // The four rows of a draw are this lane's: ROWS_PER_LANE is 4 then.
+                    p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, i, tile + c));
+                }
+                s[c] = p;
             }
-        }
-        if (SCORED) {
-            for (var c = 0u; c < KEYS; c++) { // unroll
-                s[c] = finish_scores(s[c], seq, h, i, min(tile + c, last_key));
+            if (tile / KEYS % BLOCK == BLOCK - 1u) {
+                state = join(state, recent);
+                recent = empty_state();
             }
-        }
-        // A tile in which every row sees every key needs no mask; a dense mask or bias may hide a key anywhere.
-        let boundary = CONTENTS || BIAS || tile < range.full_start || tile + KEYS > range.full_end;
-        if (boundary) {
-            for (var c = 0u; c < KEYS; c++) { // unroll
-                let seen = visible4(seq, h, i, tile + c);
-                s[c] = select(vec4<f32>(NOTHING), s[c], seen);
-            }
-        }
-        var m = state.m;
-        if (ONLINE || ROW_MAX) {
-            for (var c = 0u; c < KEYS; c++) { // unroll
-                m = max(m, s[c]);
-            }
-        }
-        var alpha = vec4<f32>(1.0);
-        if (ONLINE) {
-            let by = shift(state, m);
-            state = rebase(state, m, by);
-            recent = rebase(recent, m, by);
-            alpha = weight_of(by);
-        }
-        state.m = m;
-        for (var c = 0u; c < KEYS; c++) { // unroll
-            var p = weight_masked(s[c], m, level);
-            recent.l += p;
-            if (ENTROPY) {
-                recent.u += entropy_term(s[c], m, p);
-            }
-            if (DROPOUT) {
-                // The four rows of a draw are this lane's: ROWS_PER_LANE is 4 then.
-                p = select(vec4<f32>(0.0), p, dropout_keeps(seq.b, h, i, tile + c));
-            }
-            s[c] = p;
-        }
-        if (tile / KEYS % BLOCK == BLOCK - 1u) {
-            state = join(state, recent);
-            recent = empty_state();
-        }
 
-        // ---- output
-        // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So numbers
-        // that are not finite become 0 there, and the rows that do see them become NaN at the end.
-        if (BROADCAST) { // choose
-            let own_start = row_start(params.v, seq.b, kv, seq.first_k + own_key);
+            // ---- output
+            // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So
+            // numbers that are not finite become 0 there, and the rows that do see them become NaN at the end.
             var own = vec4<f32>(0.0);
-            var spoilt = false;
+            var own_spoilt = false;
+            var spoilt = array<bool, KEYS>();
             for (var d = 0u; d < V_DIM4; d++) { // unroll
-                if (d % SPREAD == 0u) {
-                    own = load_v(own_start, min(d + lane / KEYS, V_DIM4 - 1u));
-                    if (HIDES) {
-                        let bad = not_finite(own) & vec4<bool>(boundary);
-                        spoilt = spoilt | any(bad);
-                        own = select(own, vec4<f32>(0.0), bad);
+                if (BROADCAST) { // choose
+                    if (d % SPREAD == 0u) {
+                        own = load_v(row_start(params.v, seq.b, kv, seq.first_k + own_key), min(d + lane / KEYS, V_DIM4 - 1u));
+                        if (HIDES) {
+                            let bad = not_finite(own) & vec4<bool>(boundary);
+                            own_spoilt = own_spoilt | any(bad);
+                            own = select(own, vec4<f32>(0.0), bad);
+                        }
                     }
                 }
                 var sums = array<vec4<f32>, ROWS_PER_LANE>();
                 for (var c = 0u; c < KEYS; c++) { // unroll
-                    let v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
+                    var v = vec4<f32>(0.0);
+                    if (BROADCAST) { // choose
+                        v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
+                    } else {
+                        v = value4(seq, kv, c, min(tile + c, last_key), d);
+                        if (LOOKS) {
+                            let bad = not_finite(v) & vec4<bool>(boundary);
+                            spoilt[c] = spoilt[c] | any(bad);
+                            v = select(v, vec4<f32>(0.0), bad);
+                        }
+                    }
                     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
                         sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
                     }
@@ -236,37 +278,19 @@ fn attend(group: vec3<u32>, lane: u32) {
                 }
             }
             if (HIDES && boundary) {
-                let spoiler = nan_if(spoilt);
-                for (var n = 0u; n < SPREAD; n++) { // unroll
+                if (BROADCAST) { // choose
+                    let spoiler = nan_if(own_spoilt);
+                    for (var n = 0u; n < SPREAD; n++) { // unroll
+                        for (var c = 0u; c < KEYS; c++) { // unroll
+                            let spoils = vec4<f32>(subgroupBroadcast(spoiler, c + n * KEYS));
+                            spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
+                        }
+                    }
+                } else {
                     for (var c = 0u; c < KEYS; c++) { // unroll
-                        let spoils = vec4<f32>(subgroupBroadcast(spoiler, c + n * KEYS));
+                        let spoils = vec4<f32>(nan_if(spoilt[c] | spoilt_value(c)));
                         spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
                     }
-                }
-            }
-        } else {
-            for (var d = 0u; d < V_DIM4; d++) { // unroll
-                for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                    o[r * PART * V_PARTS + d] *= alpha[r];
-                }
-            }
-            for (var c = 0u; c < KEYS; c++) { // unroll
-                let start = row_start(params.v, seq.b, kv, seq.first_k + min(tile + c, last_key));
-                var spoilt = false;
-                for (var d = 0u; d < V_DIM4; d++) { // unroll
-                    var v = load_v(start, d);
-                    if (HIDES) {
-                        let bad = not_finite(v) & vec4<bool>(boundary);
-                        spoilt = spoilt | any(bad);
-                        v = select(v, vec4<f32>(0.0), bad);
-                    }
-                    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
-                    }
-                }
-                if (HIDES) {
-                    let spoils = vec4<f32>(nan_if(spoilt));
-                    spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
                 }
             }
         }
@@ -287,26 +311,30 @@ fn attend(group: vec3<u32>, lane: u32) {
     }
     // A part of one row a round, as q was loaded. (Places are told by one comparison: && is a branch, and with one for each vec4 of o
     // SwiftShader compiles for minutes.)
-    for (var n = 0u; n < ROWS_PER_LANE * V_PARTS; n++) {
+    for (var n = 0u; n < rounds(ROWS_PER_LANE * V_PARTS); n++) {
         let r = n % ROWS_PER_LANE;
         let part = n / ROWS_PER_LANE;
         if (exists && i + r < seq.count) {
             let start = row_start(params.out, seq.b, h, seq.first_q + i + r);
             let factor = inverse[r];
-            for (var x = 0u; x < PART; x++) { // unroll
-                var numbers = vec4<f32>(0.0);
-                for (var p = 0u; p < V_PARTS; p++) { // unroll
-                    for (var other = 0u; other < ROWS_PER_LANE; other++) { // unroll
-                        numbers = select(numbers, o[other * PART * V_PARTS + p * PART + x], n == p * ROWS_PER_LANE + other);
+            var numbers = array<vec4<f32>, PART>();
+            for (var p = 0u; p < V_PARTS; p++) { // unroll
+                if (part == p) {
+                    for (var x = 0u; x < PART; x++) { // unroll
+                        for (var other = 0u; other < ROWS_PER_LANE; other++) { // unroll
+                            numbers[x] = select(numbers[x], o[other * PART * V_PARTS + p * PART + x], r == other);
+                        }
                     }
                 }
-                numbers *= factor;
+            }
+            for (var x = 0u; x < PART; x++) { // unroll
+                numbers[x] *= factor;
                 if (Q_LEN) {
                     // Not by a factor of 0: a key that other rows see may have left NaN in a row that is not there.
-                    numbers = select(numbers, vec4<f32>(0.0), i + r >= seq.rows);
+                    numbers[x] = select(numbers[x], vec4<f32>(0.0), i + r >= seq.rows);
                 }
                 if (part * PART + x < V_DIM4) {
-                    store_out(start, part * PART + x, numbers);
+                    store_out(start, part * PART + x, numbers[x]);
                 }
             }
         }

@@ -63,6 +63,11 @@ pub struct Caps {
     pub matrix_sizes: Vec<u32>,
     /// Mesa's llvmpipe through Vulkan: a processor whose driver gains most from many keys a thread, for which loads cost more than what they feed.
     pub is_llvmpipe: bool,
+    /// What all lanes load at one address, the driver loads once: Mesa's llvmpipe since release 26. (22.3 loads it lane by lane.)
+    pub loads_once: bool,
+    /// For an adapter that is this machine's processor: it has an instruction that loads lanes from places of their own which compilers
+    /// use, as AVX-512 has. Without, such a load is as many loads as there are lanes, with a branch each.
+    pub gathers: bool,
     /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
     pub shader_f16: bool,
 }
@@ -90,6 +95,9 @@ impl Caps {
             subgroup_size: (features.contains(wgpu::Features::SUBGROUP) && least == most).then_some(least),
             max_subgroup_size: if features.contains(wgpu::Features::SUBGROUP) { most } else { 0 },
             is_llvmpipe: info.backend == wgpu::Backend::Vulkan && info.name.contains(LLVMPIPE),
+            loads_once: info.backend == wgpu::Backend::Vulkan
+                && mesa_release(info).is_some_and(|r| r >= LLVMPIPE_FIXED_IN),
+            gathers: processor_gathers(),
             shader_f16: features.contains(wgpu::Features::SHADER_F16),
             ..Self::from_limits(limits, info.device_type.into())
         }
@@ -113,6 +121,8 @@ impl Caps {
             max_subgroup_size: 0,
             matrix_sizes: Vec::new(),
             is_llvmpipe: false,
+            loads_once: false,
+            gathers: false,
             shader_f16: false,
         }
     }
@@ -210,7 +220,8 @@ const LLVMPIPE: &str = "llvmpipe";
 /// Rounds of loops, all of them together, after which Mesa's software rasteriser leaves every loop of a thread, whatever the shader says.
 const LLVMPIPE_LOOP_ITERATIONS: u32 = 65535;
 
-/// Taken to be without that: 26.2 was tested and is, 22.3 is not, and what lies between was not tried.
+/// Taken to be without that, and to load once what all lanes load at one address: 26.2 was tested and is, 22.3 is not, and what lies between
+/// was not tried.
 const LLVMPIPE_FIXED_IN: u32 = 26;
 
 /// How many rounds of loops one thread may make before the driver stops it, silently.
@@ -218,14 +229,30 @@ fn loop_iterations(info: &wgpu::AdapterInfo) -> u32 {
     if !info.name.contains(LLVMPIPE) {
         return u32::MAX;
     }
-    // "Mesa 22.3.6 (LLVM 15.0.6)", or with OpenGL's own version before it.
-    let major = info
-        .driver_info
-        .split("Mesa ")
-        .nth(1)
-        .and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-    match major {
-        Some(major) if major >= LLVMPIPE_FIXED_IN => u32::MAX,
+    match mesa_release(info) {
+        Some(release) if release >= LLVMPIPE_FIXED_IN => u32::MAX,
         _ => LLVMPIPE_LOOP_ITERATIONS,
+    }
+}
+
+/// The release of Mesa that a software rasteriser belongs to.
+fn mesa_release(info: &wgpu::AdapterInfo) -> Option<u32> {
+    if !info.name.contains(LLVMPIPE) {
+        return None;
+    }
+    // "Mesa 22.3.6 (LLVM 15.0.6)", or with OpenGL's own version before it.
+    info.driver_info.split("Mesa ").nth(1)?.split('.').next()?.parse().ok()
+}
+
+/// Whether this machine's processor has a gather that LLVM uses for the eight lanes of llvmpipe: it does so with AVX-512 (with AVX2 alone
+/// on some of Intel's only, which cannot be told here).
+fn processor_gathers() -> bool {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    {
+        std::is_x86_feature_detected!("avx512vl")
+    }
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+    {
+        false
     }
 }

@@ -153,8 +153,8 @@ pub use mask::{Alignment, MaskFormat, TileMask, Window};
 pub use normalizer::{Normalizer, SigmoidBias};
 pub use owned::OwnedInputs;
 pub use plan::{
-    MatrixTiles, OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData, Tables,
-    TileClasses, Tiles,
+    KeyMovement, MatrixTiles, OutShape, Plan, PlanOptions, RowTiles, Slice, Span, Stat, Table, TableData,
+    Tables, TileClasses, Tiles,
 };
 pub use prepared::{Bound, Prepared};
 pub use problem::Problem;

@@ -14,7 +14,7 @@ mod tiles;
 pub use classes::TileClasses;
 pub(crate) use matrix::MatrixLayout;
 pub use matrix::MatrixTiles;
-pub use rows::RowTiles;
+pub use rows::{KeyMovement, RowTiles};
 pub use slices::{Slice, Span};
 pub use tables::{Table, TableData, Tables};
 pub use tiles::{OutShape, Tiles};
@@ -252,6 +252,7 @@ impl Plan {
         match (key.kernel, key.matrix) {
             (Kernel::Tiled, _) => key.tiles.workgroup_bytes(key.head_dim_v),
             (_, Some(matrix)) => matrix.workgroup_bytes(key.head_dim_qk, key.head_dim_v),
+            (Kernel::Rows, _) => key.rows.map_or(0, |rows| rows.workgroup_bytes(&self.problem.shape)),
             _ => 0,
         }
     }

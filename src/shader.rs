@@ -14,7 +14,7 @@ use crate::kernel::{
     Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 use crate::mask::MaskFormat;
-use crate::plan::{MatrixLayout, MatrixTiles, rows};
+use crate::plan::{KeyMovement, MatrixLayout, MatrixTiles, rows};
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 use crate::tensor::Tensor;
@@ -94,8 +94,13 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         text.push_str(module);
     }
     // Choices that no compiler is to see.
-    let broadcast = key.rows.is_some_and(|rows| rows.broadcast);
-    numbers.extend([("BROADCAST", u32::from(broadcast)), ("QK_NORM", u32::from(key.qk_norm.is_some()))]);
+    for (movement, switch) in movement_switches(key) {
+        numbers.insert(movement, u32::from(switch));
+    }
+    numbers.insert("QK_NORM", key.qk_norm.is_some().into());
+    if !key.rows.is_some_and(|rows| rows.movement == KeyMovement::Staged) {
+        numbers.insert("takes_part", 1);
+    }
     let mut text = unroll::unroll(&text, &numbers);
     // The user's text as it is: what looks like one of the kernel's marked loops is none.
     for (code, missing) in [
@@ -152,10 +157,15 @@ fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) ->
     ]
 }
 
+/// How the row kernel brings keys to its lanes.
+fn movement_switches(key: &PipelineKey) -> [(&'static str, bool); 2] {
+    let is = |movement| key.rows.is_some_and(|rows| rows.movement == movement);
+    [("BROADCAST", is(KeyMovement::Broadcast)), ("STAGED", is(KeyMovement::Staged))]
+}
+
 /// The constants of a variant.
 pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     let switches = [
-        ("BROADCAST", key.rows.is_some_and(|rows| rows.broadcast)),
         ("GROUPED", key.rows.is_some_and(|rows| rows.grouped)),
         ("CAUSAL", key.causal),
         ("POSITIONS", key.causal || key.window),
@@ -212,7 +222,7 @@ pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     for (name, value) in numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }
-    for (name, value) in switches {
+    for (name, value) in switches.into_iter().chain(movement_switches(key)) {
         let _ = writeln!(text, "const {name} = {value};");
     }
     text
@@ -271,10 +281,10 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
             include_str!("../shaders/key_tiles.wgsl"),
             include_str!("../shaders/rows.wgsl"),
             include_str!("../shaders/not_finite.wgsl"),
-            if key.rows.is_some_and(|rows| rows.broadcast) {
-                include_str!("../shaders/rows_broadcast.wgsl")
-            } else {
-                include_str!("../shaders/rows_uniform.wgsl")
+            match key.rows.map(|rows| rows.movement) {
+                Some(KeyMovement::Broadcast) => include_str!("../shaders/rows_broadcast.wgsl"),
+                Some(KeyMovement::Staged) => include_str!("../shaders/rows_staged.wgsl"),
+                _ => include_str!("../shaders/rows_uniform.wgsl"),
             },
         ]),
         Kernel::Matrix => modules

@@ -97,13 +97,16 @@ fn sources() -> Vec<String> {
     let mut keys = HashSet::new();
     let mut sources = Vec::new();
     for problem in problems() {
-        for (class, subgroup) in
-            [(AdapterClass::Other, None), (AdapterClass::Cpu, None), (AdapterClass::Cpu, Some(8))]
-        {
+        for (class, subgroup, once) in [
+            (AdapterClass::Other, None, false),
+            (AdapterClass::Cpu, None, false),
+            (AdapterClass::Cpu, Some(8), false),
+            (AdapterClass::Cpu, Some(8), true),
+        ] {
             let known = |kernel: &Kernel| LEFT_OUT.iter().all(|(left, _)| kernel != left);
             for kernel in Kernel::ALL.into_iter().filter(known).filter(|kernel| kernel.supports(&problem)) {
                 let mut caps = Caps::from_limits(&limits, class);
-                caps.subgroup_size = subgroup;
+                (caps.subgroup_size, caps.loads_once) = (subgroup, once);
                 let options = PlanOptions::kernel(kernel);
                 let plan = Plan::new(&problem, &caps, &options).expect("a plan");
                 let classified = Plan::new(&problem, &caps, &options.tile_mask(TileMask::Classified));

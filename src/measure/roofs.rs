@@ -251,6 +251,8 @@ impl Probe {
     /// Workgroups and calls that take about so many seconds.
     pub(super) async fn grow(&self, stopwatch: &Stopwatch, seconds: f64) -> Result<(u32, u32)> {
         let (mut groups, mut calls) = (*self.groups.start(), 1);
+        // Some drivers compile when a pipeline is first dispatched, which would pass for the work of one workgroup.
+        stopwatch.time(1, calls, &|_, pass| self.record(groups, pass)).await?;
         loop {
             let took = stopwatch.time(1, calls, &|_, pass| self.record(groups, pass)).await?;
             let full = groups == *self.groups.end();

@@ -12,6 +12,11 @@ use crate::problem::Problem;
 use crate::readback;
 use crate::reference::{self, Comparison, Truth};
 use crate::tensor::Tensor;
+use std::time::Duration;
+#[cfg(not(target_arch = "wasm32"))]
+use std::time::Instant;
+#[cfg(target_arch = "wasm32")]
+use web_time::Instant;
 
 /// A problem with inputs on the device: what every kernel that is to be compared is given.
 ///
@@ -153,6 +158,7 @@ impl Work {
         let device = self.attention.device();
         let nan = vec![0xff; self.out_bytes as usize];
         queue.write_buffer(&self.buffers.out, 0, &nan);
+        let start = Instant::now();
         for part in 0..ready.parts() {
             let mut encoder =
                 device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("check") });
@@ -167,12 +173,13 @@ impl Work {
         encoder.copy_buffer_to_buffer(&self.buffers.out, 0, target.buffer(), 0, self.out_bytes);
         let submission = queue.submit([encoder.finish()]);
         let bytes = target.map(self.attention.context(), submission)?.read().await?;
+        let took = start.elapsed();
         let out = self.problem.dtypes[Tensor::Out as usize].decode(&bytes);
-        self.compare(&out, ready.kernel())
+        self.compare(&out, ready.kernel(), took)
     }
 
     /// A kernel of the caller's own is held to what f32 can do.
-    fn compare(&self, out: &[f32], kernel: Option<Kernel>) -> Result<Checked> {
+    fn compare(&self, out: &[f32], kernel: Option<Kernel>, took: Duration) -> Result<Checked> {
         let view = self.problem.view(Tensor::Out)?;
         let s = &self.problem.shape;
         let starts =
@@ -192,7 +199,7 @@ impl Work {
             (0..s.q_heads).flat_map(move |h| (0..queries).map(move |i| [b, h, i]))
         });
         let unwritten = rows.filter(|&at| !row(at).iter().all(|x| x.is_finite())).count() as u64;
-        Ok(Checked { comparison, rows: self.truth.len(), of: self.problem.rows(), unwritten })
+        Ok(Checked { comparison, rows: self.truth.len(), of: self.problem.rows(), unwritten, took })
     }
 }
 
@@ -215,6 +222,8 @@ pub struct Checked {
     pub of: u64,
     /// Rows, of all, with a number that is NaN or infinite, which it also is where nothing was written.
     pub unwritten: u64,
+    /// From recording the call to having its output here: with what the driver compiles only then.
+    pub took: Duration,
 }
 
 impl Checked {
@@ -259,7 +268,6 @@ impl Ready {
     /// runs; nothing is submitted.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn host_cost(&self, device: &wgpu::Device) -> [f64; 2] {
-        use std::time::Instant;
         let calls = (50 / self.parts().max(1)).max(1) as u32;
         let mut costs = [Vec::new(), Vec::new()];
         for _ in 0..9 {

@@ -1,7 +1,7 @@
 //! What a plan of attention needs of a device.
 
 use super::rows::PARTS;
-use super::{MatrixTiles, Plan, Tables};
+use super::{KeyMovement, MatrixTiles, Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, PipelineKey};
@@ -53,7 +53,7 @@ pub(super) fn of_key(key: &PipelineKey, problem: &Problem, tables: &Tables) -> V
 pub(super) fn fits(plan: &Plan, caps: &Caps) -> Result<()> {
     check(&of_plan(plan), caps)?;
     check_alignment(plan.binding_alignment, plan.params_stride(), caps, OTHER_DEVICE)?;
-    if let Some(rows) = plan.key.rows.filter(|rows| rows.broadcast) {
+    if let Some(rows) = plan.key.rows.filter(|rows| rows.movement == KeyMovement::Broadcast) {
         check_subgroup(rows.lanes, caps, OTHER_DEVICE)?;
     }
     check_matrices(&plan.key, caps)?;

@@ -4,22 +4,54 @@ use crate::caps::{AdapterClass, Caps};
 use crate::error::{Error, Result};
 use crate::kernel::Search;
 use crate::problem::Problem;
+use crate::shape::Shape;
 use core::fmt;
+
+/// How the row kernel brings a key and its value to all lanes, see `shaders/rows.wgsl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "measure",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
+#[non_exhaustive]
+pub enum KeyMovement {
+    /// Each lane loads a part and hands it round within its subgroup, which is a workgroup. Needs the feature `SUBGROUP`.
+    Broadcast,
+    /// The workgroup, of many subgroups, copies a tile to workgroup memory, where all lanes load it at one address.
+    Staged,
+    /// All lanes load it from its buffer at one address.
+    Uniform,
+}
+
+impl KeyMovement {
+    /// All of them.
+    pub const ALL: [KeyMovement; 3] = [KeyMovement::Broadcast, KeyMovement::Staged, KeyMovement::Uniform];
+
+    /// The name in labels and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyMovement::Broadcast => "broadcast",
+            KeyMovement::Staged => "staged",
+            KeyMovement::Uniform => "uniform",
+        }
+    }
+}
 
 /// Sizes of the row kernel, see `shaders/rows.wgsl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "measure", derive(serde::Serialize, serde::Deserialize))]
 pub struct RowTiles {
-    /// Lanes of a workgroup: a power of two, with `broadcast` the device's subgroup size.
+    /// Lanes of a workgroup: a power of two, with [`KeyMovement::Broadcast`] the device's subgroup size.
     pub lanes: u32,
     /// Query rows of a lane, 1 to 4.
     pub rows: u32,
-    /// Keys of a tile: a power of two, at most 16, with `broadcast` at most `lanes`.
+    /// Keys of a tile: a power of two, at most 16, with [`KeyMovement::Broadcast`] at most `lanes`.
     pub keys: u32,
     /// Keys whose scores are summed side by side: a power of two, at most `keys`.
     pub keys_at_once: u32,
-    /// Keys and values are handed round within the subgroup, rather than loaded by all lanes at the same address.
-    pub broadcast: bool,
+    /// How keys and values reach the lanes.
+    pub movement: KeyMovement,
     /// The rows of all heads that share a key head lie side by side: for few rows, which would leave lanes idle.
     pub grouped: bool,
 }
@@ -32,6 +64,18 @@ const ROWS: u32 = 4;
 
 /// Lanes of a workgroup where there is no subgroup to fit: what processors do at a time.
 const LANES: u32 = 8;
+
+/// The most lanes of a workgroup that stages its keys, which shares the cost of fetching them: beyond, nothing more was gained.
+const MOST_STAGED_LANES: u32 = 128;
+
+/// Keys whose scores are summed side by side: with the rows of a lane eight sums, which with what they are made from fit 16 registers.
+const KEYS_AT_ONCE: u32 = 2;
+
+/// Keys of a staged tile times their dims, about.
+const TEXT: u32 = 128;
+
+/// Workgroups below which smaller ones are taken: less sharing, but work for several cores.
+const FEW_WORKGROUPS: u64 = 4;
 
 /// Parts, at most, in which a row of q is loaded and one of out is stored, by one piece of text.
 pub(crate) const PARTS: u32 = 4;
@@ -61,7 +105,8 @@ impl RowTiles {
 
     /// Refuses sizes that do not fit together or that the device does not have.
     pub(crate) fn check(&self, problem: &Problem, caps: &Caps) -> Result<()> {
-        let most_keys = if self.broadcast { 16.min(self.lanes) } else { 16 };
+        let is_broadcast = self.movement == KeyMovement::Broadcast;
+        let most_keys = if is_broadcast { 16.min(self.lanes) } else { 16 };
         let powers = [
             ("rows.lanes", self.lanes, 128, "a small power of two"),
             (
@@ -87,7 +132,7 @@ impl RowTiles {
                 "4 with dropout, which draws for four rows at a time",
             ));
         }
-        if self.broadcast && caps.subgroup_size != Some(self.lanes) {
+        if is_broadcast && caps.subgroup_size != Some(self.lanes) {
             return Err(Error::value(
                 "rows.lanes",
                 self.lanes,
@@ -103,6 +148,16 @@ impl RowTiles {
                 advice: "take fewer lanes, or leave the choice to the planner",
             });
         }
+        let staged = self.workgroup_bytes(&problem.shape);
+        if staged > caps.max_compute_workgroup_storage_size {
+            return Err(Error::LimitExceeded {
+                what: format!("the row kernel with {self}"),
+                limit: "max_compute_workgroup_storage_size",
+                needed: staged.into(),
+                available: caps.max_compute_workgroup_storage_size.into(),
+                advice: "take fewer keys, or leave the choice to the planner",
+            });
+        }
         Ok(())
     }
 
@@ -113,23 +168,66 @@ impl RowTiles {
     pub(crate) fn choose(problem: &Problem, caps: &Caps) -> core::result::Result<RowTiles, String> {
         Self::supports(problem)?;
         let shape = &problem.shape;
-        let broadcast =
-            caps.subgroup_size.filter(|&size| size.is_power_of_two() && (4..=128).contains(&size));
-        let broadcast = broadcast.filter(|&size| size <= caps.threads());
-        let lanes = match broadcast {
-            Some(size) => size,
-            None => LANES.min(1 << caps.threads().max(1).ilog2()),
+        let fits =
+            |&size: &u32| size.is_power_of_two() && (4..=128).contains(&size) && size <= caps.threads();
+        let few = LANES.min(1 << caps.threads().max(1).ilog2());
+        let (movement, lanes) = match caps.subgroup_size.filter(fits) {
+            _ if stages(caps) => (KeyMovement::Staged, few),
+            Some(size) => (KeyMovement::Broadcast, size),
+            None => (KeyMovement::Uniform, few),
         };
-        let keys = lanes.min(2);
+        let keys = match movement {
+            // Each key of a tile is text of its own. On a processor with 16 registers (4096 decoded instructions in its cache) more
+            // keys are faster up to about so much of it.
+            KeyMovement::Staged => (TEXT / shape.head_dim_qk.max(shape.head_dim_v).max(1)).clamp(2, 8),
+            _ => 2,
+        };
+        let keys = lanes.min(1 << keys.ilog2());
         let tiles = RowTiles {
             lanes,
             rows: ROWS,
             keys,
-            keys_at_once: keys,
-            broadcast: broadcast.is_some(),
+            keys_at_once: keys.min(KEYS_AT_ONCE),
+            movement,
             grouped: shape.group() > 1 && shape.seq_q.div_ceil(ROWS) < lanes,
         };
-        Ok(tiles)
+        if movement != KeyMovement::Staged {
+            return Ok(tiles);
+        }
+        let staged = tiles.shared_by_many(shape, caps);
+        let (needed, has) = (staged.workgroup_bytes(shape), caps.max_compute_workgroup_storage_size);
+        if needed > has {
+            return Err(format!(
+                "a tile of its keys takes {needed} bytes of workgroup memory, and there are {has}"
+            ));
+        }
+        Ok(staged)
+    }
+
+    /// With workgroups as large as there are rows for, and cores.
+    fn shared_by_many(self, shape: &Shape, caps: &Caps) -> RowTiles {
+        let (lanes, _) = self.lanes_and_heads(shape.seq_q, shape.q_heads, shape.group());
+        let most = MOST_STAGED_LANES.min(1 << caps.threads().max(1).ilog2());
+        let mut tiles = RowTiles {
+            lanes: lanes.next_power_of_two().clamp(self.lanes.into(), most.into()) as u32,
+            ..self
+        };
+        let workgroups = |tiles: &RowTiles| {
+            tiles.workgroups(shape.seq_q, shape.q_heads, shape.group()).saturating_mul(shape.batch.into())
+        };
+        while tiles.lanes > self.lanes && workgroups(&tiles) < FEW_WORKGROUPS {
+            tiles.lanes /= 2;
+        }
+        tiles
+    }
+
+    /// Bytes of workgroup memory: the tile of keys and values, and a word for each four numbers of a value.
+    pub(crate) fn workgroup_bytes(&self, shape: &Shape) -> u32 {
+        if self.movement != KeyMovement::Staged {
+            return 0;
+        }
+        let (k, v) = (shape.head_dim_qk.div_ceil(4), shape.head_dim_v.div_ceil(4));
+        self.keys.saturating_mul(16 * (k + v) + 4 * v)
     }
 
     /// Whether the kernel knows all options of a problem, or why not. Named one by one, so that a new one cannot be forgotten.
@@ -196,7 +294,7 @@ impl RowTiles {
         if caps.class != AdapterClass::Cpu {
             return Err("it was not measured on a GPU".to_owned());
         }
-        if caps.subgroup_size.is_none() {
+        if caps.subgroup_size.is_none() && !stages(caps) {
             return Err("there are no subgroups of one size".to_owned());
         }
         Ok(())
@@ -204,14 +302,21 @@ impl RowTiles {
 
     /// Why [`RowTiles::choose`] came to these.
     pub(crate) fn reason(&self) -> String {
-        let movement = if self.broadcast {
-            format!("handed round in a subgroup of {}", self.lanes)
-        } else {
-            "loaded by all lanes at one address".to_owned()
+        let movement = match self.movement {
+            KeyMovement::Broadcast => format!("handed round in a subgroup of {}", self.lanes),
+            KeyMovement::Staged => {
+                "staged in workgroup memory, because the processor cannot gather".to_owned()
+            }
+            KeyMovement::Uniform => "loaded by all lanes at one address".to_owned(),
         };
         let grouped = if self.grouped { ", heads of a group side by side" } else { "" };
         format!("whole rows in the lanes of a processor, keys {movement}{grouped}")
     }
+}
+
+/// Whether to stage keys: where one address for all lanes is one load, and where a load by lane is not: it is as many as there are lanes.
+fn stages(caps: &Caps) -> bool {
+    caps.loads_once && !caps.gathers
 }
 
 impl fmt::Display for RowTiles {
@@ -223,7 +328,7 @@ impl fmt::Display for RowTiles {
             self.rows,
             self.keys,
             self.keys_at_once,
-            if self.broadcast { "broadcast" } else { "uniform" },
+            self.movement.name(),
             if self.grouped { ", grouped" } else { "" }
         )
     }

@@ -50,8 +50,11 @@ fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
         let end = at + closing_brace(&lines[at..]);
         for value in 0..count {
             let literal = format!("{value}u");
-            let body: Vec<String> =
-                lines[at + 1..end].iter().map(|l| replace_word(l, counter, &literal)).collect();
+            // Without indentation, which would be a good part of thousands of lines.
+            let body: Vec<String> = lines[at + 1..end]
+                .iter()
+                .map(|line| replace_word(line.trim_start(), counter, &literal))
+                .collect();
             let body: Vec<&str> = body.iter().map(String::as_str).collect();
             block(&body, constants, out);
         }
@@ -61,7 +64,6 @@ fn expand(lines: &[&str], constants: &Constants, out: &mut String) {
 
 /// A block, so that the names declared in the body stay apart.
 fn block(body: &[&str], constants: &Constants, out: &mut String) {
-    // Not indented: with thousands of them that would be a good part of the text.
     out.push_str("{\n");
     expand(body, constants, out);
     out.push_str("}\n");

@@ -1,6 +1,6 @@
 //! What is tried next to a choice.
 
-use crate::plan::{MatrixTiles, PlanOptions, RowTiles, Tiles};
+use crate::plan::{KeyMovement, MatrixTiles, PlanOptions, RowTiles, Tiles};
 
 /// The same kernel with one size doubled or halved, or with two so that the tile keeps its keys or each thread its work. Not all
 /// fit together or the device: the planner sorts those out.
@@ -39,7 +39,9 @@ fn near_matrix(t: MatrixTiles) -> Vec<MatrixTiles> {
 fn near_rows(t: RowTiles) -> Vec<RowTiles> {
     let at_once = |keys: u32| t.keys_at_once.min(keys);
     let (more, fewer) = (t.keys.saturating_mul(2), t.keys / 2);
-    vec![
+    let movements = KeyMovement::ALL.into_iter().filter(|&movement| movement != t.movement);
+    let moved = movements.map(|movement| RowTiles { movement, ..t });
+    let sized = [
         RowTiles { keys: more, keys_at_once: t.keys_at_once.saturating_mul(2), ..t },
         RowTiles { keys: fewer, keys_at_once: at_once(fewer), ..t },
         RowTiles { keys: more, ..t },
@@ -47,11 +49,11 @@ fn near_rows(t: RowTiles) -> Vec<RowTiles> {
         RowTiles { keys_at_once: t.keys_at_once / 2, ..t },
         RowTiles { rows: t.rows.saturating_add(1), ..t },
         RowTiles { rows: t.rows.saturating_sub(1), ..t },
-        RowTiles { broadcast: !t.broadcast, ..t },
         RowTiles { grouped: !t.grouped, ..t },
         RowTiles { lanes: t.lanes.saturating_mul(2), ..t },
         RowTiles { lanes: t.lanes / 2, ..t },
-    ]
+    ];
+    sized.into_iter().chain(moved).collect()
 }
 
 fn near_tiles(t: Tiles) -> Vec<Tiles> {

@@ -178,7 +178,12 @@ fn run_takes_storage_plans_and_user_code() {
     );
     assert!(run(&["--bias", &dense.bias, "--bias-dtype", "bf16", "--check"]).contains("+bias/bf16"));
     assert!(run(&["--tiles", "32,4,2,2,8", "--check"]).contains("these tiles were asked for"));
-    assert!(run(&["--kernel", "rows", "--rows", "8,4,2,2", "--check"]).contains("these rows were asked for"));
+    for rows in ["8,4,2,2", "8,4,2,2,grouped", "8,4,2,2,staged", "8,4,2,2,staged,grouped", "8,4,2,2,uniform"]
+    {
+        let text = run(&["--kernel", "rows", "--rows", rows, "--check"]);
+        assert!(text.contains("these rows were asked for"), "{text}");
+        assert_eq!(text.contains("staged"), rows.contains("staged"), "{text}");
+    }
     assert!(run(&["--dtype", "f16", "--native-f16", "no", "--check"]).contains("unpacked: "));
 
     // What a case says of them is what was computed.

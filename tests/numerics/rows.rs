@@ -3,8 +3,8 @@
 use crate::common::{Case, assert_right, plan, run_plan, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, MaskFormat, Plan, PlanOptions, Problem, RowTiles, Stats, Tensor,
-    reference,
+    Alignment, Broadcast, DType, Kernel, KeyMovement, MaskFormat, Plan, PlanOptions, Problem, RowTiles,
+    Stats, Tensor, Window, reference,
 };
 
 /// Corners of what `RowTiles` allows. With handing round where the device has subgroups of one size, which is also their lanes.
@@ -19,12 +19,12 @@ fn many(subgroup: Option<u32>) -> Vec<RowTiles> {
         (32, 1, 4, 4, true),
         (64, 2, 16, 8, false),
     ] {
-        let uniform = RowTiles { lanes, rows, keys, keys_at_once, broadcast: false, grouped };
-        all.push(uniform);
+        let uniform = RowTiles { lanes, rows, keys, keys_at_once, movement: KeyMovement::Uniform, grouped };
+        all.extend([uniform, RowTiles { movement: KeyMovement::Staged, ..uniform }]);
         if let Some(lanes) = subgroup {
             let keys = keys.min(lanes);
             let keys_at_once = keys_at_once.min(keys);
-            all.push(RowTiles { lanes, keys, keys_at_once, broadcast: true, ..uniform });
+            all.push(RowTiles { lanes, keys, keys_at_once, movement: KeyMovement::Broadcast, ..uniform });
         }
     }
     all.dedup();
@@ -82,6 +82,44 @@ fn values_that_are_not_finite_reach_the_rows_that_see_them() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// In a workgroup of many subgroups each begins and ends with the keys of its own rows, while it goes on staging for the others.
+#[test]
+fn staged_keys_end_where_each_row_does() {
+    let gpu = gpu!();
+    let tiles = |lanes, keys| RowTiles {
+        lanes,
+        rows: 4,
+        keys,
+        keys_at_once: 2,
+        movement: KeyMovement::Staged,
+        grouped: false,
+    };
+    let plain = || {
+        let mut problem = Problem::new(shape([1, 2, 1, 300, 270, 8, 12]));
+        problem.stats = Stats::ALL;
+        problem
+    };
+    let window = |left, right, keep_first| plain().window(Window { left, right, keep_first });
+    for (n, problem) in [
+        plain().causal(Alignment::BottomRight),
+        plain().causal(Alignment::TopLeft).with_kv_len(),
+        window(Some(20), Some(9), 0),
+        window(Some(20), Some(0), 5),
+        window(None, Some(3), 0).with_q_len(),
+        window(Some(7), None, 30).causal(Alignment::Offset(-60)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let case = Case::new(problem, 20 + n as u64);
+        let truth = case.truth();
+        for tiles in [tiles(64, 2), tiles(32, 4)] {
+            let plan = plan(gpu, &case.problem, &PlanOptions::rows(tiles));
+            assert_right(gpu, &plan, &case, &truth, &run_plan(gpu, &plan, &case));
         }
     }
 }

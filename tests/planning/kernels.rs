@@ -181,3 +181,42 @@ fn llvmpipe_gets_more_keys_a_thread() {
     assert_eq!(keys(&problem, false), 4);
     assert_eq!(keys(&problem.top_k(8), true), 4);
 }
+
+/// A processor whose driver loads once what all lanes load, and which cannot load for each lane at a price, stages keys for many rows. Where
+/// it can, or where the driver does not, they are handed round in subgroups.
+#[test]
+fn keys_are_staged_where_lanes_cannot_gather() {
+    let device = |loads_once, gathers, bytes| {
+        caps(|c| {
+            (c.class, c.subgroup_size) = (AdapterClass::Cpu, Some(8));
+            (c.loads_once, c.gathers, c.max_compute_workgroup_storage_size) = (loads_once, gathers, bytes);
+        })
+    };
+    let problem = plain([1, 4, 4, 512, 512, 64, 64]);
+    let movement = |c: &Caps| plan(&problem, c).rows().map(|rows| rows.movement);
+    assert_eq!(movement(&device(true, false, 16384)), Some(KeyMovement::Staged));
+    assert_eq!(movement(&device(true, true, 16384)), Some(KeyMovement::Broadcast));
+    assert_eq!(movement(&device(false, false, 16384)), Some(KeyMovement::Broadcast));
+    assert_eq!(movement(&device(true, false, 1000)), None);
+
+    let caps = device(true, false, 16384);
+    for (numbers, lanes) in [
+        // As many as there are rows for, and work for several cores.
+        ([1, 4, 4, 512, 512, 64, 64], 128),
+        ([1, 1, 1, 512, 512, 64, 64], 32),
+        ([1, 1, 1, 2048, 512, 64, 64], 128),
+        ([8, 8, 2, 1, 512, 64, 64], 8),
+        ([4, 1, 1, 100, 512, 64, 64], 32),
+    ] {
+        let plan = plan(&plain(numbers), &caps);
+        assert_eq!(plan.rows().unwrap().lanes, lanes, "{numbers:?}");
+        assert!(plan.reason().contains("staged"), "{plan}");
+        assert_within(&plan, &caps);
+    }
+    let tiles = plan(&problem, &caps).rows().unwrap();
+    let refused = Plan::new(&problem, &device(true, false, 1000), &PlanOptions::rows(tiles));
+    assert!(
+        matches!(refused, Err(Error::LimitExceeded { limit: "max_compute_workgroup_storage_size", .. })),
+        "{refused:?}"
+    );
+}

@@ -5,8 +5,8 @@ use clap::{Args, ValueEnum};
 use std::time::{Duration, Instant};
 use wgpu_attention::wgpu::{self, util::DeviceExt};
 use wgpu_attention::{
-    Attention, Buffers, Error, Inputs, Kernel, Outputs, Plan, PlanOptions, RowTiles, Stat, Tensor, TileMask,
-    Tiles, headless,
+    Attention, Buffers, Error, Inputs, Kernel, KeyMovement, Outputs, Plan, PlanOptions, RowTiles, Stat,
+    Tensor, TileMask, Tiles, headless,
 };
 
 /// Which adapter and which kernel.
@@ -52,9 +52,10 @@ pub(crate) struct PlanArgs {
     /// Sizes of the tiled kernel: threads, groups of four rows, keys of a thread, vec4s of a head dim and keys of v staged at a time
     #[arg(long, value_parser = tiles, value_name = "THREADS,ROW_GROUPS,KEYS,DIM_CHUNK,V_CHUNK", help_heading = "Plan")]
     tiles: Option<Tiles>,
-    /// Sizes of the row kernel: lanes, rows of a lane, keys of a tile, keys at once; then `broadcast`, `grouped`, or both
+    /// Sizes of the row kernel: lanes, rows of a lane, keys of a tile, keys at once; then how keys reach the lanes, `broadcast`, `staged` or
+    /// `uniform` (the last where none is said), and `grouped` for heads side by side
     #[arg(
-        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,broadcast][,grouped]", help_heading = "Plan"
+        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,MOVEMENT][,grouped]", help_heading = "Plan"
     )]
     rows: Option<RowTiles>,
     /// Whether f16 is a type of the shader's own, with the device's feature for it, or unpacked [default: the planner's choice]
@@ -104,17 +105,23 @@ fn rows(text: &str) -> Result<RowTiles, String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let (numbers, words) = parts.split_at(parts.len().min(4));
     let numbers: Option<Vec<u32>> = numbers.iter().map(|n| n.parse().ok()).collect();
-    let known = words.iter().all(|word| ["broadcast", "grouped"].contains(word));
-    match numbers.as_deref() {
-        Some(&[lanes, rows, keys, keys_at_once]) if known => Ok(RowTiles {
-            lanes,
-            rows,
-            keys,
-            keys_at_once,
-            broadcast: words.contains(&"broadcast"),
-            grouped: words.contains(&"grouped"),
-        }),
-        _ => Err("expected are four numbers and the words that hold, as in 8,4,2,2,broadcast".to_owned()),
+    let movement = |name: &str| KeyMovement::ALL.into_iter().find(|movement| movement.name() == name);
+    let (words, grouped) = match words {
+        [rest @ .., "grouped"] => (rest, true),
+        words => (words, false),
+    };
+    let movement = match words {
+        [] => Some(KeyMovement::Uniform),
+        [way] => movement(way),
+        _ => None,
+    };
+    match (numbers.as_deref(), movement) {
+        (Some(&[lanes, rows, keys, keys_at_once]), Some(movement)) => {
+            Ok(RowTiles { lanes, rows, keys, keys_at_once, movement, grouped })
+        }
+        _ => {
+            Err("expected are four numbers and how keys reach the lanes, as in 8,4,2,2,broadcast".to_owned())
+        }
     }
 }
 

@@ -30,7 +30,7 @@ const COLUMNS: [Column; 31] = [
     ("gb_s", |_, r| r.gb_s.to_string()),
     ("share", |_, r| r.share.to_string()),
     ("limit", |_, r| r.limit.to_string()),
-    ("compile_ms", |_, r| option(r.compile_ms)),
+    ("first_call_ms", |_, r| option(r.first_call_ms)),
     ("encode_us", |_, r| option(r.encode_us)),
     ("clock", |report, _| report.machine.clock.to_string()),
     ("adapter", |report, _| report.machine.adapter.clone()),

@@ -209,7 +209,7 @@ fn table(page: &mut String, report: &Report) {
         page,
         "All figures",
         "Median times of one call; spread is what lies between the quartiles, n the number of samples. * is the kernel that the planner \
-         takes. Compile time stands where a variant was first used.",
+         takes. first ms is from asking for a variant to the end of one call, where it was first used.",
         &cells(&report.rows, &COLUMNS),
     );
 }

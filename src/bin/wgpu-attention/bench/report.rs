@@ -81,9 +81,9 @@ pub(crate) struct Row {
     pub intensity: f64,
     #[serde(default)]
     pub spread: Option<Spread>,
-    /// Time until the variant was compiled, where it was not known before.
+    /// Time from asking for the variant until one call was done, where the variant was not known before.
     #[serde(default)]
-    pub compile_ms: Option<f64>,
+    pub first_call_ms: Option<f64>,
     /// Host time for recording a call, and its part in finishing the encoder.
     #[serde(default)]
     pub encode_us: Option<f64>,
@@ -197,7 +197,7 @@ impl Row {
             limit: Limit::Compute,
             intensity: 0.0,
             spread: None,
-            compile_ms: None,
+            first_call_ms: None,
             encode_us: None,
             finish_us: None,
             slices: 0,

@@ -91,7 +91,7 @@ pub(super) const COLUMNS: [Column<Row>; 11] = [
     ("GB/s", |r| digits(r.gb_s)),
     ("of roof", |r| format!("{:.1} %", r.share * 100.0)),
     ("roof", |r| r.limit.to_string()),
-    ("compile ms", |r| r.compile_ms.map_or(String::new(), |c| format!("{c:.0}"))),
+    ("first ms", |r| r.first_call_ms.map_or(String::new(), |c| format!("{c:.0}"))),
     ("encode us", |r| r.encode_us.map_or(String::new(), |e| format!("{e:.1}"))),
 ];
 

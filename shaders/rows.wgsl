@@ -178,10 +178,9 @@ fn attend(group: vec3<u32>, lane: u32) {
                                 key_squares[g * KEYS_AT_ONCE + c] += dot(k[c], k[c]);
                             }
                         }
-                        for (var e = 0u; e < 4u; e++) { // unroll
-                            for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                                s[g * KEYS_AT_ONCE + c] = fma(q[4u * d + e], vec4<f32>(k[c][e]), s[g * KEYS_AT_ONCE + c]);
-                            }
+                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                            let sum = s[g * KEYS_AT_ONCE + c];
+                            s[g * KEYS_AT_ONCE + c] = add_products(sum, q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k[c]);
                         }
                     }
                 }

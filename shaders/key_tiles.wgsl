@@ -17,8 +17,8 @@ fn first_tile(range: KeyRange) -> u32 {
     return range.start / KEYS * KEYS;
 }
 
-// n, told so that no compiler knows it: a loop of so many rounds stays a loop. For what is done once for many keys, and is text that loads
-// and stores: written out, it takes Mesa longer to compile than all the rest.
+// n, told so that no compiler knows it: a loop of so many rounds stays a loop. For what is done once for many keys or
+// once a row, and is text that loads and stores: written out, it takes Mesa longer to compile than all the rest.
 fn rounds(n: u32) -> u32 {
     return select(n, 0u, params.heads == 0u);
 }

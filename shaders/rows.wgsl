@@ -16,7 +16,6 @@
 // This order is what keeps values in registers on processors that play a GPU, for which the kernel was made: there a subgroup is a vector
 // register, and q and o lie in the stack, from where they are read once a tile (o) or once KEYS_AT_ONCE keys (q).
 
-
 // Tiles whose weights are summed before they meet the sum of those before.
 const BLOCK = 64u;
 
@@ -122,7 +121,7 @@ fn attend(group: vec3<u32>, lane: u32) {
     // The keys that this lane's rows may see: with STAGED a workgroup has so many rows that some of its subgroups are often done before others.
     var own_range = range;
     if (STAGED && POSITIONS && !GROUPED) {
-        own_range = key_range(seq, i, i + ROWS_PER_LANE - 1u);
+        own_range = key_range(seq, i, min(i + ROWS_PER_LANE, max(end_row, 1u)) - 1u);
     }
 
     for (var tile = first_tile(range); tile < range.end; tile = next_tile(tile, range)) {
@@ -133,7 +132,7 @@ fn attend(group: vec3<u32>, lane: u32) {
         if (STAGED) { // choose
             stage(seq, kv, tile, last_key, boundary, lane);
         }
-        // Where it is always so, no compiler sees the choice.
+        // Where it is always so, no compiler sees the choice (the host takes the branch).
         let takes_part = tile < own_range.end && (tile + KEYS > own_range.start || tile < own_range.keep);
         if (takes_part) { // choose
             // ---- scores
@@ -167,8 +166,8 @@ fn attend(group: vec3<u32>, lane: u32) {
                     }
                 }
             } else {
-                // One sum over all dims for each score: with the sums of four that the other way has, more is alive than a processor
-                // without 32 registers holds.
+                // One sum over all dims for each score: with the sums of four that handing round has, more is alive than 16 registers hold,
+                // and processors with 32 hand round.
                 for (var g = 0u; g < KEY_STEPS; g++) { // unroll
                     for (var d = 0u; d < QK_DIM4; d++) { // unroll
                         var k = array<vec4<f32>, KEYS_AT_ONCE>();

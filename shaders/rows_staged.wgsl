@@ -51,7 +51,7 @@ fn value4(seq: Sequence, kv: u32, c: u32, key: u32, d: u32) -> vec4<f32> {
 
 fn spoilt_value(c: u32) -> bool {
     var spoilt = 0u;
-    for (var d = 0u; d < V_DIM4; d++) {
+    for (var d = 0u; d < V_DIM4; d++) { // unroll
         spoilt |= staged_spoilt[c][d];
     }
     return spoilt != 0u;

@@ -65,9 +65,12 @@ pub struct Caps {
     pub is_llvmpipe: bool,
     /// What all lanes load at one address, the driver loads once: Mesa's llvmpipe since release 26. (22.3 loads it lane by lane.)
     pub loads_once: bool,
-    /// For an adapter that is this machine's processor: it has an instruction that loads lanes from places of their own which compilers
-    /// use, as AVX-512 has. Without, such a load is as many loads as there are lanes, with a branch each.
+    /// For an adapter that is this machine's processor: loads by lane, each from a place of its own, are not known to be dear. They are on x86
+    /// without AVX-512, where LLVM makes them as many loads as there are lanes, with a branch each (not on some of Intel's with AVX2,
+    /// which are not told apart here). Other processors were not measured, and count as if they were not.
     pub gathers: bool,
+    /// For an adapter that is this machine's processor: its threads, so many workgroups as run at a time. 1 where it is not known.
+    pub processors: u32,
     /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
     pub shader_f16: bool,
 }
@@ -96,8 +99,9 @@ impl Caps {
             max_subgroup_size: if features.contains(wgpu::Features::SUBGROUP) { most } else { 0 },
             is_llvmpipe: info.backend == wgpu::Backend::Vulkan && info.name.contains(LLVMPIPE),
             loads_once: info.backend == wgpu::Backend::Vulkan
-                && mesa_release(info).is_some_and(|r| r >= LLVMPIPE_FIXED_IN),
+                && mesa_release(info).is_some_and(|r| r >= NEW_LLVMPIPE),
             gathers: processor_gathers(),
+            processors: std::thread::available_parallelism().map_or(1, |n| n.get().min(1 << 16) as u32),
             shader_f16: features.contains(wgpu::Features::SHADER_F16),
             ..Self::from_limits(limits, info.device_type.into())
         }
@@ -123,6 +127,7 @@ impl Caps {
             is_llvmpipe: false,
             loads_once: false,
             gathers: false,
+            processors: 1,
             shader_f16: false,
         }
     }
@@ -222,7 +227,7 @@ const LLVMPIPE_LOOP_ITERATIONS: u32 = 65535;
 
 /// Taken to be without that, and to load once what all lanes load at one address: 26.2 was tested and is, 22.3 is not, and what lies between
 /// was not tried.
-const LLVMPIPE_FIXED_IN: u32 = 26;
+const NEW_LLVMPIPE: u32 = 26;
 
 /// How many rounds of loops one thread may make before the driver stops it, silently.
 fn loop_iterations(info: &wgpu::AdapterInfo) -> u32 {
@@ -230,7 +235,7 @@ fn loop_iterations(info: &wgpu::AdapterInfo) -> u32 {
         return u32::MAX;
     }
     match mesa_release(info) {
-        Some(release) if release >= LLVMPIPE_FIXED_IN => u32::MAX,
+        Some(release) if release >= NEW_LLVMPIPE => u32::MAX,
         _ => LLVMPIPE_LOOP_ITERATIONS,
     }
 }
@@ -244,8 +249,7 @@ fn mesa_release(info: &wgpu::AdapterInfo) -> Option<u32> {
     info.driver_info.split("Mesa ").nth(1)?.split('.').next()?.parse().ok()
 }
 
-/// Whether this machine's processor has a gather that LLVM uses for the eight lanes of llvmpipe: it does so with AVX-512 (with AVX2 alone
-/// on some of Intel's only, which cannot be told here).
+/// Whether this machine's processor is not known to lack a gather that LLVM uses for the eight lanes of llvmpipe.
 fn processor_gathers() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
@@ -253,6 +257,31 @@ fn processor_gathers() -> bool {
     }
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
     {
-        false
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known of Mesa's software rasteriser by its release.
+    #[test]
+    fn releases_of_llvmpipe() {
+        let caps = |name: &str, driver_info: &str, backend| {
+            let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Cpu, backend);
+            (info.name, info.driver_info) = (name.to_owned(), driver_info.to_owned());
+            let caps = Caps::from_info(&wgpu::Limits::default(), &info, wgpu::Features::empty());
+            (caps.is_llvmpipe, caps.loads_once, caps.max_loop_iterations == u32::MAX)
+        };
+        let (vulkan, gl) = (wgpu::Backend::Vulkan, wgpu::Backend::Gl);
+        let name = "llvmpipe (LLVM 15.0.6, 256 bits)";
+        assert_eq!(caps(name, "Mesa 22.3.6 (LLVM 15.0.6)", vulkan), (true, false, false));
+        assert_eq!(caps(name, "Mesa 25.9.9", vulkan), (true, false, false));
+        assert_eq!(caps(name, "Mesa 26.0.0", vulkan), (true, true, true));
+        assert_eq!(caps(name, "something else", vulkan), (true, false, false));
+        assert_eq!(caps(name, "4.5 (Core Profile) Mesa 26.2.6", gl), (false, false, true));
+        assert_eq!(caps("SwiftShader Device", "SwiftShader driver", vulkan), (false, false, true));
+        assert_eq!(caps("a card", "Mesa 26.2.6", vulkan), (false, false, true));
     }
 }

@@ -23,7 +23,7 @@ use core::fmt;
 pub enum Kernel {
     /// Tiled online softmax at WebGPU's default limits (`shaders/tiled.wgsl`). The score matrix is never stored.
     Tiled,
-    /// Whole rows in the lanes of a subgroup (`shaders/rows.wgsl`): what processors that play a GPU like.
+    /// Whole rows in the lanes of a workgroup (`shaders/rows.wgsl`): what processors that play a GPU like.
     Rows,
     /// Cooperative matrices of f16 (`shaders/matrix.wgsl`): where the app has asked for them, see
     /// [`Attention::with_matrices`](crate::Attention::with_matrices). Never the planner's own choice.

@@ -518,14 +518,17 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choic
             None => tiled(problem, caps, "").map_err(|reason| unavailable(Kernel::Tiled, reason)),
         },
         Some(Kernel::Rows) => {
-            if let Some(rows) = options.rows {
-                rows.check(problem, caps)?;
+            let refused = |reason| unavailable(Kernel::Rows, reason);
+            match options.rows {
+                Some(rows) => {
+                    RowTiles::supports(problem).map_err(refused)?;
+                    rows.check(problem, caps)?;
+                    Ok(Choice::rows(rows, asked("these rows were")))
+                }
+                None => RowTiles::choose(problem, caps)
+                    .map(|rows| Choice::rows(rows, rows.reason()))
+                    .map_err(refused),
             }
-            let own = RowTiles::choose(problem, caps).map_err(|reason| unavailable(Kernel::Rows, reason))?;
-            Ok(match options.rows {
-                Some(rows) => Choice::rows(rows, asked("these rows were")),
-                None => Choice::rows(own, own.reason()),
-            })
         }
         Some(Kernel::Matrix) => match options.matrix {
             Some(matrix) => {

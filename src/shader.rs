@@ -14,7 +14,7 @@ use crate::kernel::{
     Kernel, LengthSource, NormalizerSource, OffsetSource, PipelineKey, Search, TemperatureSource,
 };
 use crate::mask::MaskFormat;
-use crate::plan::{KeyMovement, MatrixLayout, MatrixTiles, rows};
+use crate::plan::{KeyMovement, MatrixLayout, MatrixTiles, RowTiles, rows};
 use crate::qk_norm::{NormGains, NormKind};
 use crate::score::Sink;
 use crate::tensor::Tensor;
@@ -98,7 +98,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         numbers.insert(movement, u32::from(switch));
     }
     numbers.insert("QK_NORM", key.qk_norm.is_some().into());
-    if !key.rows.is_some_and(|rows| rows.movement == KeyMovement::Staged) {
+    // A name of the row kernel's own: where all lanes have the same keys, they always take part.
+    let is_apart =
+        |rows: RowTiles| rows.movement == KeyMovement::Staged && !rows.grouped && (key.causal || key.window);
+    if !key.rows.is_some_and(is_apart) {
         numbers.insert("takes_part", 1);
     }
     let mut text = unroll::unroll(&text, &numbers);

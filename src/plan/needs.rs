@@ -141,8 +141,12 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         return (dim4 + 1).max(3 * (seq_k + 1) + search);
     }
     if let Some(rows) = &key.rows {
+        // Staging of each tile, a vec4 of a key or value a lane.
+        let vec4s = u64::from(rows.keys) * (dim4 + u64::from(key.head_dim_v.div_ceil(4)));
+        let staging =
+            if rows.movement == KeyMovement::Staged { vec4s.div_ceil(rows.lanes.into()) + 1 } else { 0 };
         // Tiles of keys; parts of the rows of q and of out.
-        return seq_k.div_ceil(rows.keys.into()) + 1 + 2 * (u64::from(rows.rows * PARTS) + 1);
+        return seq_k.div_ceil(rows.keys.into()) * (1 + staging) + 1 + 2 * (u64::from(rows.rows * PARTS) + 1);
     }
     if let Some(matrix) = &key.matrix {
         return matrix_iterations(key, matrix, seq_k, passes);

@@ -74,9 +74,6 @@ const KEYS_AT_ONCE: u32 = 2;
 /// Keys of a staged tile times their dims, about.
 const TEXT: u32 = 128;
 
-/// Workgroups below which smaller ones are taken: less sharing, but work for several cores.
-const FEW_WORKGROUPS: u64 = 4;
-
 /// Parts, at most, in which a row of q is loaded and one of out is stored, by one piece of text.
 pub(crate) const PARTS: u32 = 4;
 
@@ -168,14 +165,23 @@ impl RowTiles {
     pub(crate) fn choose(problem: &Problem, caps: &Caps) -> core::result::Result<RowTiles, String> {
         Self::supports(problem)?;
         let shape = &problem.shape;
+        let few = LANES.min(1 << caps.threads().max(1).ilog2());
         let fits =
             |&size: &u32| size.is_power_of_two() && (4..=128).contains(&size) && size <= caps.threads();
-        let few = LANES.min(1 << caps.threads().max(1).ilog2());
-        let (movement, lanes) = match caps.subgroup_size.filter(fits) {
-            _ if stages(caps) => (KeyMovement::Staged, few),
-            Some(size) => (KeyMovement::Broadcast, size),
-            None => (KeyMovement::Uniform, few),
+        let handed_round = match caps.subgroup_size.filter(fits) {
+            Some(size) => Self::sized(shape, KeyMovement::Broadcast, size),
+            None => Self::sized(shape, KeyMovement::Uniform, few),
         };
+        if !stages(caps) {
+            return Ok(handed_round);
+        }
+        let staged = Self::sized(shape, KeyMovement::Staged, few).shared_by_many(problem, caps);
+        let fits = staged.workgroup_bytes(shape) <= caps.max_compute_workgroup_storage_size;
+        Ok(if fits { staged } else { handed_round })
+    }
+
+    /// The sizes for a shape, keys brought to these lanes in this way.
+    fn sized(shape: &Shape, movement: KeyMovement, lanes: u32) -> RowTiles {
         let keys = match movement {
             // Each key of a tile is text of its own. On a processor with 16 registers (4096 decoded instructions in its cache) more
             // keys are faster up to about so much of it.
@@ -183,39 +189,34 @@ impl RowTiles {
             _ => 2,
         };
         let keys = lanes.min(1 << keys.ilog2());
-        let tiles = RowTiles {
+        RowTiles {
             lanes,
             rows: ROWS,
             keys,
             keys_at_once: keys.min(KEYS_AT_ONCE),
             movement,
             grouped: shape.group() > 1 && shape.seq_q.div_ceil(ROWS) < lanes,
-        };
-        if movement != KeyMovement::Staged {
-            return Ok(tiles);
         }
-        let staged = tiles.shared_by_many(shape, caps);
-        let (needed, has) = (staged.workgroup_bytes(shape), caps.max_compute_workgroup_storage_size);
-        if needed > has {
-            return Err(format!(
-                "a tile of its keys takes {needed} bytes of workgroup memory, and there are {has}"
-            ));
-        }
-        Ok(staged)
     }
 
-    /// With workgroups as large as there are rows for, and cores.
-    fn shared_by_many(self, shape: &Shape, caps: &Caps) -> RowTiles {
+    /// With workgroups as large as there are rows for, as long as all threads of the processor have some at a time: of the whole problem, and
+    /// of the rows of one head that a dispatch is cut down to.
+    fn shared_by_many(self, problem: &Problem, caps: &Caps) -> RowTiles {
+        let shape = &problem.shape;
         let (lanes, _) = self.lanes_and_heads(shape.seq_q, shape.q_heads, shape.group());
         let most = MOST_STAGED_LANES.min(1 << caps.threads().max(1).ilog2());
+        let all = |tiles: &RowTiles| {
+            tiles.workgroups(shape.seq_q, shape.q_heads, shape.group()).saturating_mul(shape.batch.into())
+        };
+        let operations =
+            2 * (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v)) * u64::from(shape.seq_k);
+        let rows = caps.flops_per_dispatch() / operations.max(1);
+        let wanted = 2 * u64::from(caps.processors.max(1));
         let mut tiles = RowTiles {
             lanes: lanes.next_power_of_two().clamp(self.lanes.into(), most.into()) as u32,
             ..self
         };
-        let workgroups = |tiles: &RowTiles| {
-            tiles.workgroups(shape.seq_q, shape.q_heads, shape.group()).saturating_mul(shape.batch.into())
-        };
-        while tiles.lanes > self.lanes && workgroups(&tiles) < FEW_WORKGROUPS {
+        while tiles.lanes > self.lanes && all(&tiles).min(rows / u64::from(tiles.block())) < wanted {
             tiles.lanes /= 2;
         }
         tiles
@@ -227,7 +228,8 @@ impl RowTiles {
             return 0;
         }
         let (k, v) = (shape.head_dim_qk.div_ceil(4), shape.head_dim_v.div_ceil(4));
-        self.keys.saturating_mul(16 * (k + v) + 4 * v)
+        let words = 4 * (u64::from(k) + u64::from(v)) + u64::from(v);
+        u32::try_from(4 * words * u64::from(self.keys)).unwrap_or(u32::MAX)
     }
 
     /// Whether the kernel knows all options of a problem, or why not. Named one by one, so that a new one cannot be forgotten.
@@ -286,7 +288,7 @@ impl RowTiles {
         Ok(())
     }
 
-    /// Whether the planner takes this kernel unasked: where it was measured to be faster, and compiles about as fast.
+    /// Whether the planner takes this kernel unasked: where it was measured to be faster.
     ///
     /// # Errors
     /// Why not.
@@ -304,9 +306,7 @@ impl RowTiles {
     pub(crate) fn reason(&self) -> String {
         let movement = match self.movement {
             KeyMovement::Broadcast => format!("handed round in a subgroup of {}", self.lanes),
-            KeyMovement::Staged => {
-                "staged in workgroup memory, because the processor cannot gather".to_owned()
-            }
+            KeyMovement::Staged => "staged in workgroup memory, because loads by lane are dear".to_owned(),
             KeyMovement::Uniform => "loaded by all lanes at one address".to_owned(),
         };
         let grouped = if self.grouped { ", heads of a group side by side" } else { "" };

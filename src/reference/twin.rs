@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::host::{Inputs, Outputs};
 use crate::kernel::Search;
 use crate::normalizer::{Normalizer, SigmoidBias};
-use crate::plan::Plan;
+use crate::plan::{KeyMovement, Plan};
 use crate::problem::Problem;
 use crate::qk_norm::{NormGains, NormKind, QkNorm};
 use crate::score::Sink;
@@ -33,9 +33,12 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let order = match (plan.tiles(), plan.rows()) {
         (Some(tiles), _) => {
             let dims = 4 * tiles.dim_chunk as usize;
-            Order { keys: tiles.keys(), sums: tiles.key_lanes(), dims, blocks: None }
+            Order { keys: tiles.keys(), sums: tiles.key_lanes(), dims, fours: false, blocks: None }
         }
-        (_, Some(rows)) => Order { keys: rows.keys, sums: 1, dims: usize::MAX, blocks: Some(BLOCK) },
+        (_, Some(rows)) => {
+            let fours = rows.movement == KeyMovement::Broadcast;
+            Order { keys: rows.keys, sums: 1, dims: usize::MAX, fours, blocks: Some(BLOCK) }
+        }
         _ => {
             return Err(Error::KernelUnavailable {
                 kernel: plan.kernel().name(),
@@ -90,8 +93,10 @@ struct Order {
     sums: u32,
     /// Dims of a sum of products; sums of chunks are added.
     dims: usize,
-    /// Tiles whose weights are summed before they are added to the others, where the order is that of the row kernel: it also sums four
-    /// products, and what a tile adds to out, before they meet what was there.
+    /// Four products are summed before they meet what was there.
+    fours: bool,
+    /// Tiles whose weights are summed before they are added to the others, where the order is that of the row kernel: it also sums
+    /// what a tile adds to out before it meets what was there.
     blocks: Option<u32>,
 }
 
@@ -147,13 +152,13 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                     return NOTHING;
                 }
                 let key = |d| k_type.round(inputs.k[sequences.in_k(&k, [b, kv_head, j, d as u32])]);
-                // Sums of their own of each chunk, and of each four numbers in the row kernel and with a soft cap.
+                // Sums of their own of each chunk, and of each four numbers where keys are handed round and with a soft cap.
                 let sum_of = |first: usize, dims: &[f32], from: f32| {
                     (first..).zip(dims).fold(from, |sum, (d, &q)| q.mul_add(key(d), sum))
                 };
                 let chunk = order.dims.min(q_row.len());
                 let product = (0..).step_by(chunk).zip(q_row.chunks(chunk)).map(|(first, dims)| {
-                    if problem.softcap.is_none() && order.blocks.is_none() {
+                    if problem.softcap.is_none() && !order.fours {
                         return sum_of(first, dims, 0.0);
                     }
                     (first..).step_by(4).zip(dims.chunks(4)).map(|(d, four)| sum_of(d, four, 0.0)).sum()

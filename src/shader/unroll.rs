@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-/// Constants of the header, by name; a switch is 0 or 1.
+/// Constants of the header, by name; a switch is 0 or 1. (And names of a kernel's own that are known to be true.)
 pub(crate) type Constants = BTreeMap<&'static str, u32>;
 
 const MARK: &str = "// unroll";

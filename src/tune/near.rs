@@ -40,7 +40,9 @@ fn near_rows(t: RowTiles) -> Vec<RowTiles> {
     let at_once = |keys: u32| t.keys_at_once.min(keys);
     let (more, fewer) = (t.keys.saturating_mul(2), t.keys / 2);
     let movements = KeyMovement::ALL.into_iter().filter(|&movement| movement != t.movement);
-    let moved = movements.map(|movement| RowTiles { movement, ..t });
+    // Handing round takes a subgroup, which is 8 lanes of a processor and up to 64 of a card; staging gains by many lanes.
+    let moved = movements
+        .flat_map(|movement| [t.lanes, 8, 32, 64, 128].map(|lanes| RowTiles { movement, lanes, ..t }));
     let sized = [
         RowTiles { keys: more, keys_at_once: t.keys_at_once.saturating_mul(2), ..t },
         RowTiles { keys: fewer, keys_at_once: at_once(fewer), ..t },

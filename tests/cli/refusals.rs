@@ -50,6 +50,10 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--tile-mask", "classified"], &["mask tiles"]);
     wrong(&["--kernel", "naive", "--tiles", "32,4,2,2,8"], &["naive", "tiles"]);
     wrong(&["--tiles", "33,4,2,2,8"], &["tiles"]);
+    for rows in ["8,4,2", "8,4,2,2,both", "8,4,2,2,staged,uniform", "8,4,2,2,grouped,staged", "8,4,2,2,"] {
+        wrong(&["--rows", rows], &["rows", "8,4,2,2,broadcast"]);
+    }
+    wrong(&["--rows", "8,5,2,2"], &["rows.rows", "1 to 4"]);
     wrong(&["--native-f16", "yes"], &["f16", "no tensor"]);
 }
 

@@ -2,17 +2,33 @@
 
 use crate::common::{Case, assert_right, check, plan, run, run_plan, shape};
 use crate::gpu;
-use wgpu_attention::{Kernel, PlanOptions, Problem, Scale, Stats, Tensor, Tiles};
+use wgpu_attention::{Kernel, KeyMovement, PlanOptions, Problem, RowTiles, Scale, Stats, Tensor, Tiles};
 
 const SK: u32 = 150;
 
-/// Small key tiles, so that the maximum moves often; v staged and direct; the naive kernel.
-fn all_paths() -> [PlanOptions; 3] {
+/// Small key tiles, so that the maximum moves often; v staged and direct; the naive kernel; rows of which keys are staged or loaded by all.
+fn all_paths() -> [PlanOptions; 5] {
     let tiles = Tiles { threads: 16, row_groups: 2, keys_per_thread: 1, dim_chunk: 1, v_chunk: 8 };
     [
         PlanOptions::tiles(tiles),
         PlanOptions::tiles(Tiles { v_chunk: 0, ..tiles }),
         PlanOptions::kernel(Kernel::Naive),
+        PlanOptions::rows(RowTiles {
+            lanes: 64,
+            rows: 4,
+            keys: 4,
+            keys_at_once: 2,
+            movement: KeyMovement::Staged,
+            grouped: false,
+        }),
+        PlanOptions::rows(RowTiles {
+            lanes: 8,
+            rows: 2,
+            keys: 1,
+            keys_at_once: 1,
+            movement: KeyMovement::Uniform,
+            grouped: false,
+        }),
     ]
 }
 

@@ -3,8 +3,8 @@
 use crate::common::{Case, Rng, assert_right, check, plan, run, run_plan, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, MaskFormat, PlanOptions, Problem, Sink, Stats, Tensor, Tiles,
-    Window, reference,
+    Alignment, Broadcast, DType, Kernel, KeyMovement, MaskFormat, PlanOptions, Problem, RowTiles, Sink,
+    Stats, Tensor, Tiles, Window, reference,
 };
 
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
@@ -14,13 +14,29 @@ fn with_stats(mut problem: Problem) -> Problem {
     problem
 }
 
-/// v by way of workgroup memory and straight from its buffer, and the naive kernel.
-fn all_paths() -> [PlanOptions; 3] {
+/// v by way of workgroup memory and straight from its buffer, the naive kernel, and rows of which keys are staged or loaded by all.
+fn all_paths() -> [PlanOptions; 5] {
     let tiles = Tiles { threads: 32, row_groups: 4, keys_per_thread: 2, dim_chunk: 1, v_chunk: 8 };
     [
         PlanOptions::tiles(tiles),
         PlanOptions::tiles(Tiles { v_chunk: 0, ..tiles }),
         PlanOptions::kernel(Kernel::Naive),
+        PlanOptions::rows(RowTiles {
+            lanes: 64,
+            rows: 4,
+            keys: 4,
+            keys_at_once: 2,
+            movement: KeyMovement::Staged,
+            grouped: false,
+        }),
+        PlanOptions::rows(RowTiles {
+            lanes: 8,
+            rows: 2,
+            keys: 1,
+            keys_at_once: 1,
+            movement: KeyMovement::Uniform,
+            grouped: false,
+        }),
     ]
 }
 
@@ -210,7 +226,10 @@ fn behind_every_kind_of_mask_in_every_storage() {
             let row = |h, i| reference::scores(&clean.problem, &clean.inputs(), [1, h, i]).unwrap();
             let row = |h, i| row(h, i).iter().map(Option::is_some).collect::<Vec<_>>();
             let seen = [0, 1].map(|h| (0..sq).map(|i| row(h, i)).collect::<Vec<_>>());
-            for options in all_paths() {
+            // The row kernel refuses soft caps.
+            let takes =
+                |options: &PlanOptions| options.rows.is_none() || Kernel::Rows.supports(&clean.problem);
+            for options in all_paths().into_iter().filter(takes) {
                 let plan = plan(gpu, &clean.problem, &options);
                 let want = run_plan(gpu, &plan, &clean);
                 assert_right(gpu, &plan, &clean, &truth, &want);

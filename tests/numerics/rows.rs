@@ -128,23 +128,31 @@ fn staged_keys_end_where_each_row_does() {
 #[test]
 fn the_twin_and_the_device_agree() {
     let gpu = gpu!();
-    for (seed, sq, sk, causal) in [(5, 21, 70, false), (6, 33, 260, true), (7, 1, 1000, false)] {
-        let mut problem = Problem::new(shape([1, 2, 1, sq, sk, 12, 20]));
+    for (seed, sq, sk, d, causal) in
+        [(5, 21, 70, 12, false), (6, 33, 260, 12, true), (7, 1, 1000, 12, false), (8, 9, 300, 100, true)]
+    {
+        let mut problem = Problem::new(shape([1, 2, 1, sq, sk, d, 20]));
         problem.stats = Stats::ALL;
         crate::common::set_causal(&mut problem, causal.then_some(Alignment::BottomRight));
         let case = Case::new(problem, seed);
         let truth = case.truth();
-        let plan: Plan = plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Rows));
-        let twin = reference::twin(&plan, &case.inputs()).unwrap();
-        assert_right(gpu, &plan, &case, &truth, &twin);
-        let (device, twin) = (truth.compare(&run_plan(gpu, &plan, &case)), truth.compare(&twin));
-        assert!(
-            device.max_abs <= 8.0 * twin.max_abs + 1e-6,
-            "the device is off by {:e}, the twin by {:e} on {}\n{plan}",
-            device.max_abs,
-            twin.max_abs,
-            gpu.name
-        );
+        let chosen: Plan = plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Rows));
+        let by_hand = [KeyMovement::Staged, KeyMovement::Uniform].map(|movement| {
+            let tiles = RowTiles { lanes: 8, rows: 4, keys: 2, keys_at_once: 2, movement, grouped: false };
+            plan(gpu, &case.problem, &PlanOptions::rows(tiles))
+        });
+        for plan in by_hand.into_iter().chain([chosen]) {
+            let twin = reference::twin(&plan, &case.inputs()).unwrap();
+            assert_right(gpu, &plan, &case, &truth, &twin);
+            let (device, twin) = (truth.compare(&run_plan(gpu, &plan, &case)), truth.compare(&twin));
+            assert!(
+                device.max_abs <= 8.0 * twin.max_abs + 1e-6,
+                "the device is off by {:e}, the twin by {:e} on {}\n{plan}",
+                device.max_abs,
+                twin.max_abs,
+                gpu.name
+            );
+        }
     }
 }
 

@@ -190,6 +190,7 @@ fn keys_are_staged_where_lanes_cannot_gather() {
         caps(|c| {
             (c.class, c.subgroup_size) = (AdapterClass::Cpu, Some(8));
             (c.loads_once, c.gathers, c.max_compute_workgroup_storage_size) = (loads_once, gathers, bytes);
+            c.processors = 2;
         })
     };
     let problem = plain([1, 4, 4, 512, 512, 64, 64]);
@@ -197,7 +198,8 @@ fn keys_are_staged_where_lanes_cannot_gather() {
     assert_eq!(movement(&device(true, false, 16384)), Some(KeyMovement::Staged));
     assert_eq!(movement(&device(true, true, 16384)), Some(KeyMovement::Broadcast));
     assert_eq!(movement(&device(false, false, 16384)), Some(KeyMovement::Broadcast));
-    assert_eq!(movement(&device(true, false, 1000)), None);
+    // Where they do not fit, they are handed round, too.
+    assert_eq!(movement(&device(true, false, 1000)), Some(KeyMovement::Broadcast));
 
     let caps = device(true, false, 16384);
     for (numbers, lanes) in [
@@ -207,13 +209,20 @@ fn keys_are_staged_where_lanes_cannot_gather() {
         ([1, 1, 1, 2048, 512, 64, 64], 128),
         ([8, 8, 2, 1, 512, 64, 64], 8),
         ([4, 1, 1, 100, 512, 64, 64], 32),
+        // Of the rows that a dispatch is cut down to, too.
+        ([1, 4, 4, 4096, 4096, 128, 128], 32),
     ] {
         let plan = plan(&plain(numbers), &caps);
         assert_eq!(plan.rows().unwrap().lanes, lanes, "{numbers:?}");
         assert!(plan.reason().contains("staged"), "{plan}");
         assert_within(&plan, &caps);
     }
+    let mut many = caps.clone();
+    many.processors = 16;
+    assert_eq!(plan(&problem, &many).rows().unwrap().lanes, 16, "32 workgroups for 16 threads");
     let tiles = plan(&problem, &caps).rows().unwrap();
+    let foreign = plan(&problem, &caps).fits(&device(true, false, 1000));
+    assert!(matches!(foreign, Err(Error::LimitExceeded { .. })), "{foreign:?}");
     let refused = Plan::new(&problem, &device(true, false, 1000), &PlanOptions::rows(tiles));
     assert!(
         matches!(refused, Err(Error::LimitExceeded { limit: "max_compute_workgroup_storage_size", .. })),

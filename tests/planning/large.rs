@@ -68,9 +68,15 @@ fn shapes_beyond_all_bounds_are_errors() {
         [u32::MAX, u32::MAX, 1, 1, 1, 1, 1],
         [65536, 65536, 65536, 65536, 65536, 65536, 65536],
     ] {
-        for kernel in common::KERNELS {
-            let refused =
-                Plan::new(&plain(numbers).with_lse(), &Caps::webgpu_default(), &PlanOptions::kernel(kernel));
+        let mut ways: Vec<_> = common::KERNELS.map(|kernel| (kernel, PlanOptions::kernel(kernel))).into();
+        for movement in KeyMovement::ALL {
+            let rows = RowTiles { lanes: 8, rows: 4, keys: 8, keys_at_once: 2, movement, grouped: true };
+            ways.push((Kernel::Rows, PlanOptions::rows(rows)));
+        }
+        for (kernel, options) in ways {
+            let mut caps = Caps::webgpu_default();
+            (caps.class, caps.subgroup_size, caps.loads_once) = (AdapterClass::Cpu, Some(8), true);
+            let refused = Plan::new(&plain(numbers).with_lse(), &caps, &options);
             let too_wide = kernel == Kernel::Rows && matches!(refused, Err(Error::KernelUnavailable { .. }));
             assert!(
                 too_wide || matches!(refused, Err(Error::Value { .. } | Error::LimitExceeded { .. })),
@@ -109,7 +115,16 @@ fn nothing_to_compute_is_no_dispatch() {
 /// Drivers that leave loops after so many rounds get no more than that.
 #[test]
 fn a_driver_that_ends_loops_early() {
-    for kernel in common::KERNELS {
+    let staged = RowTiles {
+        lanes: 8,
+        rows: 4,
+        keys: 2,
+        keys_at_once: 2,
+        movement: KeyMovement::Staged,
+        grouped: false,
+    };
+    let ways = common::KERNELS.map(|kernel| (kernel, PlanOptions::kernel(kernel)));
+    for (kernel, options) in ways.into_iter().chain([(Kernel::Rows, PlanOptions::rows(staged))]) {
         // The row kernel goes through two keys in a round.
         let (many, least) = if kernel == Kernel::Rows { (200_000, 100_000) } else { (70_000, 70_000) };
         for d in [8, 128, 576] {
@@ -122,7 +137,7 @@ fn a_driver_that_ends_loops_early() {
                     c.max_loop_iterations = most;
                     c.max_storage_buffer_binding_size = 1 << 30;
                 });
-                Plan::new(&plain([1, 2, 1, 50, sk, d, d]), &caps, &PlanOptions::kernel(kernel))
+                Plan::new(&plain([1, 2, 1, 50, sk, d, d]), &caps, &options)
             };
             assert!(with(2000, 65535).is_ok());
             match with(many, 65535) {

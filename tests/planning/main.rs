@@ -16,8 +16,8 @@ use proptest::test_runner::RngSeed;
 use wgpu_attention::{
     AdapterClass, AdaptiveTemperature, Alignment, Broadcast, Caps, DType, Dropout, Error, Inputs, Kernel,
     KeyMovement, Layout, LengthScale, MaskFormat, NormGains, Normalizer, Plan, PlanOptions, Problem, QkNorm,
-    Scale, SigmoidBias, Sink, Slice, Stat, Stats, Strides, Table, TableData, Temperature, Tensor, Tiles,
-    Window, reference, wgpu,
+    RowTiles, Scale, SigmoidBias, Sink, Slice, Stat, Stats, Strides, Table, TableData, Temperature, Tensor,
+    Tiles, Window, reference, wgpu,
 };
 
 fn caps(change: impl FnOnce(&mut Caps)) -> Caps {

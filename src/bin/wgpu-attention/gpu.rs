@@ -24,7 +24,7 @@ pub(crate) struct GpuArgs {
 pub(crate) enum KernelArg {
     /// Tiled online softmax
     Tiled,
-    /// Whole rows in the lanes of a subgroup
+    /// Whole rows in the lanes of a workgroup
     Rows,
     /// Cooperative matrices of f16; asks wgpu for experimental features
     Matrix,

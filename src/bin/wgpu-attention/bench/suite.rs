@@ -321,8 +321,8 @@ impl Suite {
                 let name = format!("{} {}", kernel.name(), kernel.source(&item.problem));
                 let start = Instant::now();
                 let ready = pollster::block_on(work.prepare_custom(kernel))?;
-                let prepared = self.compiled.insert(name).then(|| start.elapsed());
-                self.measured_row(item, work, &ready, subject, kernel.name(), prepared)
+                let compiling = self.compiled.insert(name).then(|| start.elapsed());
+                self.measured_row(item, work, &ready, subject, kernel.name(), compiling)
             }
         }
     }
@@ -331,9 +331,9 @@ impl Suite {
         let variant = plan.key().to_string();
         let start = Instant::now();
         pollster::block_on(self.gpu.attention.warm_up(std::slice::from_ref(plan)))?;
-        let prepared = self.compiled.insert(variant.clone()).then(|| start.elapsed());
+        let compiling = self.compiled.insert(variant.clone()).then(|| start.elapsed());
         let ready = pollster::block_on(work.prepare(plan))?;
-        self.measured_row(item, work, &ready, subject, &variant, prepared)
+        self.measured_row(item, work, &ready, subject, &variant, compiling)
     }
 
     fn measured_row(
@@ -344,7 +344,7 @@ impl Suite {
         subject: &Subject,
         variant: &str,
         // What compiling took, where the variant is new.
-        prepared: Option<Duration>,
+        compiling: Option<Duration>,
     ) -> Result<Row, Skip> {
         let checked = pollster::block_on(work.check(&self.gpu.queue, ready))?;
         if !checked.passes() {
@@ -381,7 +381,7 @@ impl Suite {
                 samples: times.samples.seconds().len(),
                 calls: times.calls,
             }),
-            first_call_ms: prepared.map(|t| rounded((t + checked.took).as_secs_f64() * 1e3)),
+            first_call_ms: compiling.map(|t| rounded((t + checked.took).as_secs_f64() * 1e3)),
             encode_us: Some(rounded(encode * 1e6)),
             finish_us: Some(rounded(finish * 1e6)),
             slices: ready.parts(),

@@ -50,8 +50,11 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--tile-mask", "classified"], &["mask tiles"]);
     wrong(&["--kernel", "naive", "--tiles", "32,4,2,2,8"], &["naive", "tiles"]);
     wrong(&["--tiles", "33,4,2,2,8"], &["tiles"]);
+    // By the reader of arguments, which says more than one line.
     for rows in ["8,4,2", "8,4,2,2,both", "8,4,2,2,staged,uniform", "8,4,2,2,grouped,staged", "8,4,2,2,"] {
-        wrong(&["--rows", rows], &["rows", "8,4,2,2,broadcast"]);
+        let (_, err, code) = finish(&files.run(&["--rows", rows]));
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("--rows") && err.contains("as in 8,4,2,2,broadcast"), "{err}");
     }
     wrong(&["--rows", "8,5,2,2"], &["rows.rows", "1 to 4"]);
     wrong(&["--native-f16", "yes"], &["f16", "no tensor"]);

@@ -120,7 +120,7 @@ fn rows(text: &str) -> Result<RowTiles, String> {
             Ok(RowTiles { lanes, rows, keys, keys_at_once, movement, grouped })
         }
         _ => {
-            Err("expected are four numbers and how keys reach the lanes, as in 8,4,2,2,broadcast".to_owned())
+            Err("expected are four numbers, then broadcast, staged or uniform, then grouped where it holds, as in 8,4,2,2,broadcast".to_owned())
         }
     }
 }

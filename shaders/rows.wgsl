@@ -268,7 +268,12 @@ fn attend(group: vec3<u32>, lane: u32) {
                         }
                     }
                     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                        if (c == 0u) { // choose
+                            // Added to nothing: with fma there would be a register to clear and to copy.
+                            sums[r] = s[c][r] * v;
+                        } else {
+                            sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                        }
                     }
                 }
                 for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll

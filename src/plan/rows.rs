@@ -68,11 +68,15 @@ const LANES: u32 = 8;
 /// The most lanes of a workgroup that stages its keys, which shares the cost of fetching them: beyond, nothing more was gained.
 const MOST_STAGED_LANES: u32 = 128;
 
-/// Keys whose scores are summed side by side: with the rows of a lane eight sums, which with what they are made from fit 16 registers.
+/// Keys whose scores are summed side by side, where a processor may have no more than 16 registers: with the rows of a lane eight sums, which
+/// fit there with what they are made from.
 const KEYS_AT_ONCE: u32 = 2;
 
 /// Keys of a staged tile times their dims, about.
 const TEXT: u32 = 128;
+
+/// Keys of a tile, where nothing is known of how much text a processor takes well.
+const KEYS: u32 = 2;
 
 /// Parts, at most, in which a row of q is loaded and one of out is stored, by one piece of text.
 pub(crate) const PARTS: u32 = 4;
@@ -169,31 +173,29 @@ impl RowTiles {
         let fits =
             |&size: &u32| size.is_power_of_two() && (4..=128).contains(&size) && size <= caps.threads();
         let handed_round = match caps.subgroup_size.filter(fits) {
-            Some(size) => Self::sized(shape, KeyMovement::Broadcast, size),
-            None => Self::sized(shape, KeyMovement::Uniform, few),
+            Some(size) => Self::sized(shape, KeyMovement::Broadcast, size, keys_handed_round(shape, caps)),
+            None => Self::sized(shape, KeyMovement::Uniform, few, KEYS),
         };
         if !stages(caps) {
             return Ok(handed_round);
         }
-        let staged = Self::sized(shape, KeyMovement::Staged, few).shared_by_many(problem, caps);
+        // Each key of a tile is text of its own. On a processor with 16 registers (4096 decoded instructions in its cache) more keys are
+        // faster up to about so much of it.
+        let keys = (TEXT / shape.head_dim_qk.max(shape.head_dim_v).max(1)).clamp(2, 8);
+        let staged =
+            Self::sized(shape, KeyMovement::Staged, few, 1 << keys.ilog2()).shared_by_many(problem, caps);
         let fits = staged.workgroup_bytes(shape) <= caps.max_compute_workgroup_storage_size;
         Ok(if fits { staged } else { handed_round })
     }
 
-    /// The sizes for a shape, keys brought to these lanes in this way.
-    fn sized(shape: &Shape, movement: KeyMovement, lanes: u32) -> RowTiles {
-        let keys = match movement {
-            // Each key of a tile is text of its own. On a processor with 16 registers (4096 decoded instructions in its cache) more
-            // keys are faster up to about so much of it.
-            KeyMovement::Staged => (TEXT / shape.head_dim_qk.max(shape.head_dim_v).max(1)).clamp(2, 8),
-            _ => 2,
-        };
-        let keys = lanes.min(1 << keys.ilog2());
+    /// The sizes for a shape, tiles of so many keys brought to these lanes in this way.
+    fn sized(shape: &Shape, movement: KeyMovement, lanes: u32, keys: u32) -> RowTiles {
+        let keys = lanes.min(keys);
         RowTiles {
             lanes,
             rows: ROWS,
             keys,
-            keys_at_once: keys.min(KEYS_AT_ONCE),
+            keys_at_once: if movement == KeyMovement::Broadcast { keys } else { keys.min(KEYS_AT_ONCE) },
             movement,
             grouped: shape.group() > 1 && shape.seq_q.div_ceil(ROWS) < lanes,
         }
@@ -312,6 +314,30 @@ impl RowTiles {
         let grouped = if self.grouped { ", heads of a group side by side" } else { "" };
         format!("whole rows in the lanes of a processor, keys {movement}{grouped}")
     }
+}
+
+/// Keys of a tile that are handed round.
+///
+/// A number of a key or a value is text of its own, and so is each number of out, which is read, scaled and stored once a tile: text for
+/// `keys + 1` head dims, which more keys make worth more. But once it is more than the processor's cache of instructions holds, all of it comes from
+/// the next cache each time. Where that is was measured on llvmpipe with AVX-512 (32 KiB): a step of a third of the time beyond 290 numbers on
+/// Mesa 26.2, and beyond 150 on 22.3, which needs twice as much text. Elsewhere there are [`KEYS`].
+fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
+    if !caps.is_llvmpipe || !caps.gathers {
+        return KEYS;
+    }
+    let fits_cache = if caps.loads_once { 290 } else { 150 };
+    let text = |keys: u32| {
+        let scores = u64::from(keys) * u64::from(shape.head_dim_qk);
+        let output = (u64::from(keys) + 2) * u64::from(shape.head_dim_v);
+        (scores + output) / 2
+    };
+    let one_by_one_ends = u64::from(shape.seq_k) + 100 < caps.loop_iterations();
+    [4, 2, 1]
+        .into_iter()
+        .find(|&keys| text(keys) <= fits_cache && (keys > 1 || one_by_one_ends))
+        // Beyond the cache in any case.
+        .unwrap_or(KEYS)
 }
 
 /// Whether to stage keys: where one address for all lanes is one load, and where a load by lane is not: it is as many as there are lanes.

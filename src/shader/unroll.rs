@@ -7,7 +7,8 @@
 //! loops keep drivers from unrolling at all.
 //!
 //! In the same way `if (BROADCAST) { // choose` is replaced by the branch that the switch takes: for branches that a device without
-//! some feature must not see, and so that compilers need not read what is never run.
+//! some feature must not see, and so that compilers need not read what is never run. `if (c == 0u) { // choose` in a loop that is written
+//! out, too, is decided there.
 
 use std::collections::BTreeMap;
 
@@ -69,11 +70,18 @@ fn block(body: &[&str], constants: &Constants, out: &mut String) {
     out.push_str("}\n");
 }
 
-/// Whether the switch is on, if this line opens a marked choice.
+/// Whether the switch is on, or two literals are the same, if this line opens a marked choice.
 fn choice(line: &str, constants: &Constants) -> Option<bool> {
     let rest = line.trim().strip_suffix(CHOICE)?.trim_end();
-    let switch = rest.strip_prefix("if (")?.strip_suffix(") {")?;
-    constants.get(switch).map(|&on| on != 0)
+    let condition = rest.strip_prefix("if (")?.strip_suffix(") {")?;
+    if let Some((left, right)) = condition.split_once(" == ") {
+        return Some(literal(left)? == literal(right)?);
+    }
+    constants.get(condition).map(|&on| on != 0)
+}
+
+fn literal(text: &str) -> Option<u32> {
+    text.strip_suffix('u')?.parse().ok()
 }
 
 /// The counter and the number of rounds, if this line opens a marked loop.
@@ -87,7 +95,7 @@ fn header<'a>(line: &'a str, constants: &Constants) -> Option<(&'a str, u32)> {
     if rest != format!("{counter}++) {{") {
         return None;
     }
-    let count = match bound.strip_suffix('u').and_then(|n| n.parse().ok()) {
+    let count = match literal(bound) {
         Some(literal) => literal,
         None => *constants.get(bound)?,
     };
@@ -191,6 +199,9 @@ if (A) { // choose
         assert_eq!(words(1, 0), "{ if (x) { a(); } else { b(); } }");
         assert_eq!(words(0, 0), "{ d(); }");
         assert_eq!(words(0, 1), "{ { c(); } d(); }");
+        let first = "for (var c = 0u; c < 2u; c++) { // unroll\nif (c == 0u) { // choose\na(c);\n} else {\nb(c);\n}\n}\n";
+        let text = unroll(first, &Constants::new());
+        assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), "{ { a(0u); } } { { b(1u); } }");
         // A name that is no switch is left to the compiler.
         assert_eq!(unroll(source, &Constants::new()), source);
     }

@@ -182,6 +182,38 @@ fn llvmpipe_gets_more_keys_a_thread() {
     assert_eq!(keys(&problem.top_k(8), true), 4);
 }
 
+/// As many keys a tile as have text that a processor's cache of instructions holds: measured on llvmpipe with a gather, and two elsewhere.
+#[test]
+fn keys_that_are_handed_round_fit_the_cache_of_instructions() {
+    let device = |is_llvmpipe, gathers, loads_once| {
+        caps(|c| {
+            (c.class, c.subgroup_size) = (AdapterClass::Cpu, Some(8));
+            (c.is_llvmpipe, c.gathers, c.loads_once) = (is_llvmpipe, gathers, loads_once);
+            c.max_loop_iterations = if loads_once { u32::MAX } else { 65535 };
+        })
+    };
+    let keys = |numbers, caps: &Caps| {
+        let rows = plan(&plain(numbers), caps).rows().unwrap();
+        assert_eq!((rows.movement, rows.keys_at_once), (KeyMovement::Broadcast, rows.keys));
+        rows.keys
+    };
+    let (new, old) = (device(true, true, true), device(true, true, false));
+    for (dim, on_new, on_old) in
+        [(16, 4, 4), (30, 4, 4), (32, 4, 2), (48, 4, 2), (64, 2, 1), (75, 2, 1), (96, 2, 2), (128, 1, 2)]
+    {
+        let numbers = [1, 4, 4, 512, 512, dim, dim];
+        assert_eq!((keys(numbers, &new), keys(numbers, &old)), (on_new, on_old), "head dim {dim}");
+        assert_eq!(keys(numbers, &device(true, false, false)), 2, "no gather");
+        assert_eq!(keys(numbers, &device(false, true, false)), 2, "another driver");
+    }
+    // What out takes counts as well.
+    assert_eq!(keys([1, 4, 4, 512, 512, 128, 64], &new), 2);
+    assert_eq!(keys([1, 4, 4, 512, 512, 64, 128], &new), 1);
+    // A key a round is twice as many rounds as two, and there the old release would leave the loop.
+    assert_eq!(keys([1, 1, 1, 8, 65000, 64, 64], &old), 1);
+    assert_eq!(keys([1, 1, 1, 8, 65500, 64, 64], &old), 2);
+}
+
 /// A processor whose driver loads once what all lanes load, and which cannot load for each lane at a price, stages keys for many rows. Where
 /// it can, or where the driver does not, they are handed round in subgroups.
 #[test]

@@ -13,11 +13,15 @@
 //               registers of the processor.
 //   2. softmax: a lane has all scores of its rows. Nothing is exchanged.
 //   3. output:  o = o * alpha + p v, a vec4 of columns after the other with all keys of the tile.
+//               (With LAZY o = o + p v, see below.)
 // This order is what keeps values in registers on processors that play a GPU, for which the kernel was made: there a subgroup is a vector
 // register, and q and o lie in the stack, from where they are read once a tile (o) or once KEYS_AT_ONCE keys (q).
 
 // Tiles whose weights are summed before they meet the sum of those before.
 const BLOCK = 64u;
+
+// How far, in log2, the largest score of a row may lie above the maximum that its sums are in terms of, with LAZY.
+const SLACK = 8.0;
 
 // Whether a row may not see a key that another row of the workgroup sees.
 const HIDES = POSITIONS || CONTENTS || BIAS;
@@ -113,8 +117,12 @@ fn attend(group: vec3<u32>, lane: u32) {
     }
 
     // The weights of BLOCK tiles are summed by themselves first: in one sum over all keys, small numbers would meet a large one all the way.
+    //
+    // With LAZY all sums are in terms of a maximum (state.m) that follows the largest score (row_max) only where it has fallen back by more than
+    // SLACK, as in FlashAttention-4: then o is scaled now and then, under a branch, and not once a tile. Weights reach 2^SLACK.
     var state = empty_state();
     var recent = empty_state();
+    var row_max = state.m;
     var o = array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>();
     var spoilt_rows = vec4<f32>(0.0);
 
@@ -206,20 +214,36 @@ fn attend(group: vec3<u32>, lane: u32) {
                     s[c] = select(vec4<f32>(NOTHING), s[c], seen);
                 }
             }
-            var m = state.m;
             if (ONLINE || ROW_MAX) {
                 for (var c = 0u; c < KEYS; c++) { // unroll
-                    m = max(m, s[c]);
+                    row_max = max(row_max, s[c]);
                 }
             }
             var alpha = vec4<f32>(1.0);
-            if (ONLINE) {
-                let by = shift(state, m);
-                state = rebase(state, m, by);
-                recent = rebase(recent, m, by);
-                alpha = weight_of(by);
+            if (LAZY) { // choose
+                let grew = row_max > state.m + SLACK;
+                if (any(grew)) {
+                    let m = select(state.m, row_max, grew);
+                    let by = shift(state, m);
+                    state = rebase(state, m, by);
+                    recent = rebase(recent, m, by);
+                    alpha = weight_of(by);
+                    for (var d = 0u; d < V_DIM4; d++) { // unroll
+                        for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                            o[r * PART * V_PARTS + d] *= alpha[r];
+                        }
+                    }
+                }
+            } else {
+                if (ONLINE) {
+                    let by = shift(state, row_max);
+                    state = rebase(state, row_max, by);
+                    recent = rebase(recent, row_max, by);
+                    alpha = weight_of(by);
+                }
+                state.m = row_max;
             }
-            state.m = m;
+            let m = state.m;
             for (var c = 0u; c < KEYS; c++) { // unroll
                 var p = weight_masked(s[c], m, level);
                 recent.l += p;
@@ -268,16 +292,22 @@ fn attend(group: vec3<u32>, lane: u32) {
                         }
                     }
                     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        if (c == 0u) { // choose
-                            // Added to nothing: with fma there would be a register to clear and to copy.
-                            sums[r] = s[c][r] * v;
+                        if (LAZY) { // choose
+                            o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
                         } else {
-                            sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                            if (c == 0u) { // choose
+                                // Added to nothing: with fma there would be a register to clear and to copy.
+                                sums[r] = s[c][r] * v;
+                            } else {
+                                sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                            }
                         }
                     }
                 }
-                for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                    o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
+                if (!LAZY) { // choose
+                    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                        o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
+                    }
                 }
             }
             if (HIDES && boundary) {
@@ -304,12 +334,12 @@ fn attend(group: vec3<u32>, lane: u32) {
     if (Q_LEN) {
         let valid = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(seq.rows);
         row_totals = of_valid_rows(row_totals, valid);
-        state.m = select(vec4<f32>(NOTHING), state.m, valid);
+        row_max = select(vec4<f32>(NOTHING), row_max, valid);
     }
     let inverse = normaliser(state, row_totals) + spoilt_rows;
     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
         if (exists && i + r < seq.count) {
-            store_stats(row_number(seq, h, i + r), row_totals, state.m, r);
+            store_stats(row_number(seq, h, i + r), row_totals, row_max, r);
         }
     }
     // A part of one row a round, as q was loaded. (Places are told by one comparison: && is a branch, and with one for each vec4 of o

@@ -94,8 +94,8 @@ pub(crate) fn source(key: &PipelineKey) -> String {
         text.push_str(module);
     }
     // Choices that no compiler is to see.
-    for (movement, switch) in movement_switches(key) {
-        numbers.insert(movement, u32::from(switch));
+    for (name, switch) in row_switches(key) {
+        numbers.insert(name, u32::from(switch));
     }
     numbers.insert("QK_NORM", key.qk_norm.is_some().into());
     // A name of the row kernel's own: where all lanes have the same keys, they always take part.
@@ -161,9 +161,11 @@ fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) ->
 }
 
 /// How the row kernel brings keys to its lanes.
-fn movement_switches(key: &PipelineKey) -> [(&'static str, bool); 2] {
+fn row_switches(key: &PipelineKey) -> [(&'static str, bool); 3] {
     let is = |movement| key.rows.is_some_and(|rows| rows.movement == movement);
-    [("BROADCAST", is(KeyMovement::Broadcast)), ("STAGED", is(KeyMovement::Staged))]
+    // Only a softmax has a maximum that its sums are in terms of.
+    let lazy = key.rows.is_some_and(|rows| rows.lazy) && key.normalizer == NormalizerSource::Softmax;
+    [("BROADCAST", is(KeyMovement::Broadcast)), ("STAGED", is(KeyMovement::Staged)), ("LAZY", lazy)]
 }
 
 /// The constants of a variant.
@@ -225,7 +227,7 @@ pub(crate) fn header(key: &PipelineKey, numbers: &Constants) -> String {
     for (name, value) in numbers {
         let _ = writeln!(text, "const {name} = {value}u;");
     }
-    for (name, value) in switches.into_iter().chain(movement_switches(key)) {
+    for (name, value) in switches.into_iter().chain(row_switches(key)) {
         let _ = writeln!(text, "const {name} = {value};");
     }
     text

@@ -63,7 +63,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "it is left as it is");
     }
     std::fs::write(&path, r#"{"format": "wgpu-attention tuning", "version": 7, "entries": []}"#).unwrap();
-    fails(&["tune", "--file", &path], 2, &["version 7", "version 2"]);
+    fails(&["tune", "--file", &path], 2, &["version 7", "version 3"]);
     for (text, word) in [
         ("warning: none\n", "no line"),
         ("{}\n", "no row"),

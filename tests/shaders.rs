@@ -667,9 +667,11 @@ fn rows_by_hand() {
                     let problem = Problem::new(shape([1, 4, 2, 30, 40, qk, v]))
                         .causal(Alignment::BottomRight)
                         .with_lse();
-                    let rows = RowTiles { lanes, rows: 4, keys, keys_at_once, movement, grouped };
-                    let plan = plan(&problem, &caps, &PlanOptions::rows(rows));
-                    translate(&plan, &check(&plan, &caps));
+                    for lazy in [false, true] {
+                        let rows = RowTiles { lanes, rows: 4, keys, keys_at_once, movement, grouped, lazy };
+                        let plan = plan(&problem, &caps, &PlanOptions::rows(rows));
+                        translate(&plan, &check(&plan, &caps));
+                    }
                 }
             }
         }

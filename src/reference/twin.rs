@@ -33,11 +33,19 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
     let order = match (plan.tiles(), plan.rows()) {
         (Some(tiles), _) => {
             let dims = 4 * tiles.dim_chunk as usize;
-            Order { keys: tiles.keys(), sums: tiles.key_lanes(), dims, fours: false, blocks: None }
+            Order {
+                keys: tiles.keys(),
+                sums: tiles.key_lanes(),
+                dims,
+                fours: false,
+                blocks: None,
+                slack: 0.0,
+            }
         }
         (_, Some(rows)) => {
             let fours = rows.movement == KeyMovement::Broadcast;
-            Order { keys: rows.keys, sums: 1, dims: usize::MAX, fours, blocks: Some(BLOCK) }
+            let slack = if rows.lazy && problem.normalizer.is_softmax() { SLACK } else { 0.0 };
+            Order { keys: rows.keys, sums: 1, dims: usize::MAX, fours, blocks: Some(BLOCK), slack }
         }
         _ => {
             return Err(Error::KernelUnavailable {
@@ -98,10 +106,14 @@ struct Order {
     /// Tiles whose weights are summed before they are added to the others, where the order is that of the row kernel: it also sums
     /// what a tile adds to out before it meets what was there.
     blocks: Option<u32>,
+    /// How far a row's largest score may lie above the maximum that its sums are in terms of; where it is not 0, what a key adds to out meets
+    /// what was there at once.
+    slack: f32,
 }
 
 /// As in `shaders/rows.wgsl`.
 const BLOCK: u32 = 64;
+const SLACK: f32 = 8.0;
 
 fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f32; 3])> {
     let (problem, inputs) = (cpu.problem, cpu.inputs);
@@ -135,6 +147,7 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
     let level = level(cpu, unit, [b, i]);
     let lanes = order.sums;
     let mut m = NOTHING;
+    let mut key_max = m;
     // Each thread of a row keeps sums of its own until the end.
     let mut l = vec![0.0f32; lanes as usize];
     let mut u = vec![0.0f32; lanes as usize];
@@ -170,7 +183,8 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 finish_score(cpu, unit, product, [b, h, i, j])
             })
             .collect();
-        let new = scores.iter().copied().fold(m, f32::max);
+        key_max = scores.iter().copied().fold(key_max, f32::max);
+        let new = if order.slack > 0.0 && key_max <= m + order.slack { m } else { key_max };
         let mut alpha = 1.0;
         if online {
             let by = (m - new).max(FLOOR);
@@ -183,7 +197,8 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         }
         m = new;
         let mut added = vec![0.0f32; o.len()];
-        if order.blocks.is_none() {
+        let at_once = order.blocks.is_none() || order.slack > 0.0;
+        if at_once {
             o.iter_mut().for_each(|o| *o *= alpha);
             core::mem::swap(&mut o, &mut added);
         }
@@ -210,15 +225,14 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
                 *o = p.mul_add(v_type.round(inputs.v[sequences.in_k(&v, [b, kv_head, j, d])]), *o);
             }
         }
-        match order.blocks {
-            None => o = added,
-            Some(block) => {
-                o.iter_mut().zip(added).for_each(|(o, added)| *o = o.mul_add(alpha, added));
-                if tile / order.keys % block == block - 1 {
-                    earlier_l += core::mem::take(&mut l[0]);
-                    earlier_u += core::mem::take(&mut u[0]);
-                }
-            }
+        if at_once {
+            o = added;
+        } else {
+            o.iter_mut().zip(added).for_each(|(o, added)| *o = o.mul_add(alpha, added));
+        }
+        if order.blocks.is_some_and(|block| tile / order.keys % block == block - 1) {
+            earlier_l += core::mem::take(&mut l[0]);
+            earlier_u += core::mem::take(&mut u[0]);
         }
         tile += order.keys;
     }
@@ -232,9 +246,9 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             inputs.tables.sinks.unwrap_or_default()[h as usize].clamp(-MAX_BIAS, MAX_BIAS) * unit.natural
         }
     };
-    let key_max = m;
-    let m = key_max.max(sink);
-    let by = (key_max - m).max(FLOOR);
+    let base = m;
+    let m = base.max(sink);
+    let by = (base - m).max(FLOOR);
     let alpha = unit.weight(by);
     let u = alpha * (u + l * by);
     let keys = alpha * l;

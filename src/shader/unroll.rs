@@ -70,14 +70,18 @@ fn block(body: &[&str], constants: &Constants, out: &mut String) {
     out.push_str("}\n");
 }
 
-/// Whether the switch is on, or two literals are the same, if this line opens a marked choice.
+/// Whether the switch is on (or off: `!LAZY`), or two literals are the same, if this line opens a marked choice.
 fn choice(line: &str, constants: &Constants) -> Option<bool> {
     let rest = line.trim().strip_suffix(CHOICE)?.trim_end();
     let condition = rest.strip_prefix("if (")?.strip_suffix(") {")?;
     if let Some((left, right)) = condition.split_once(" == ") {
         return Some(literal(left)? == literal(right)?);
     }
-    constants.get(condition).map(|&on| on != 0)
+    let (name, wanted) = match condition.strip_prefix('!') {
+        Some(name) => (name, false),
+        None => (condition, true),
+    };
+    constants.get(name).map(|&on| (on != 0) == wanted)
 }
 
 fn literal(text: &str) -> Option<u32> {
@@ -199,6 +203,8 @@ if (A) { // choose
         assert_eq!(words(1, 0), "{ if (x) { a(); } else { b(); } }");
         assert_eq!(words(0, 0), "{ d(); }");
         assert_eq!(words(0, 1), "{ { c(); } d(); }");
+        let off = |on| unroll("if (!A) { // choose\na();\n}\n", &Constants::from([("A", on)]));
+        assert_eq!((off(1).as_str(), off(0).as_str()), ("", "{\na();\n}\n"));
         let first = "for (var c = 0u; c < 2u; c++) { // unroll\nif (c == 0u) { // choose\na(c);\n} else {\nb(c);\n}\n}\n";
         let text = unroll(first, &Constants::new());
         assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), "{ { a(0u); } } { { b(1u); } }");

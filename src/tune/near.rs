@@ -52,6 +52,7 @@ fn near_rows(t: RowTiles) -> Vec<RowTiles> {
         RowTiles { rows: t.rows.saturating_add(1), ..t },
         RowTiles { rows: t.rows.saturating_sub(1), ..t },
         RowTiles { grouped: !t.grouped, ..t },
+        RowTiles { lazy: !t.lazy, ..t },
         RowTiles { lanes: t.lanes.saturating_mul(2), ..t },
         RowTiles { lanes: t.lanes / 2, ..t },
     ];

@@ -178,8 +178,15 @@ fn run_takes_storage_plans_and_user_code() {
     );
     assert!(run(&["--bias", &dense.bias, "--bias-dtype", "bf16", "--check"]).contains("+bias/bf16"));
     assert!(run(&["--tiles", "32,4,2,2,8", "--check"]).contains("these tiles were asked for"));
-    for rows in ["8,4,2,2", "8,4,2,2,grouped", "8,4,2,2,staged", "8,4,2,2,staged,grouped", "8,4,2,2,uniform"]
-    {
+    for rows in [
+        "8,4,2,2",
+        "8,4,2,2,grouped",
+        "8,4,2,2,staged",
+        "8,4,2,2,staged,grouped",
+        "8,4,2,2,uniform",
+        "8,4,2,2,staged,grouped,lazy",
+        "8,4,2,2,lazy",
+    ] {
         let text = run(&["--kernel", "rows", "--rows", rows, "--check"]);
         assert!(text.contains("these rows were asked for"), "{text}");
         assert_eq!(text.contains("staged"), rows.contains("staged"), "{text}");

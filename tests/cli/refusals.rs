@@ -51,7 +51,14 @@ fn run_says_what_is_wrong_with_its_options() {
     wrong(&["--kernel", "naive", "--tiles", "32,4,2,2,8"], &["naive", "tiles"]);
     wrong(&["--tiles", "33,4,2,2,8"], &["tiles"]);
     // By the reader of arguments, which says more than one line.
-    for rows in ["8,4,2", "8,4,2,2,both", "8,4,2,2,staged,uniform", "8,4,2,2,grouped,staged", "8,4,2,2,"] {
+    for rows in [
+        "8,4,2",
+        "8,4,2,2,both",
+        "8,4,2,2,staged,uniform",
+        "8,4,2,2,grouped,staged",
+        "8,4,2,2,lazy,grouped",
+        "8,4,2,2,",
+    ] {
         let (_, err, code) = finish(&files.run(&["--rows", rows]));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains("--rows") && err.contains("as in 8,4,2,2,broadcast"), "{err}");

@@ -9,6 +9,8 @@ pub use crate::block_on;
 #[cfg(not(target_arch = "wasm32"))]
 pub use pollster::block_on;
 
+pub mod row_paths;
+
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

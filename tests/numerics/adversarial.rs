@@ -1,35 +1,21 @@
 //! Scores that are hard on an online softmax.
 
-use crate::common::{Case, assert_right, check, plan, run, run_plan, shape};
+use crate::common::{Case, assert_right, check, plan, row_paths::row_paths, run, run_plan, shape};
 use crate::gpu;
-use wgpu_attention::{Kernel, KeyMovement, PlanOptions, Problem, RowTiles, Scale, Stats, Tensor, Tiles};
+use wgpu_attention::{Kernel, PlanOptions, Problem, Scale, Stats, Tensor, Tiles};
 
 const SK: u32 = 150;
 
 /// Small key tiles, so that the maximum moves often; v staged and direct; the naive kernel; rows of which keys are staged or loaded by all.
-fn all_paths() -> [PlanOptions; 5] {
+fn all_paths() -> Vec<PlanOptions> {
     let tiles = Tiles { threads: 16, row_groups: 2, keys_per_thread: 1, dim_chunk: 1, v_chunk: 8 };
-    [
+    let mut all = vec![
         PlanOptions::tiles(tiles),
         PlanOptions::tiles(Tiles { v_chunk: 0, ..tiles }),
         PlanOptions::kernel(Kernel::Naive),
-        PlanOptions::rows(RowTiles {
-            lanes: 64,
-            rows: 4,
-            keys: 4,
-            keys_at_once: 2,
-            movement: KeyMovement::Staged,
-            grouped: false,
-        }),
-        PlanOptions::rows(RowTiles {
-            lanes: 8,
-            rows: 2,
-            keys: 1,
-            keys_at_once: 1,
-            movement: KeyMovement::Uniform,
-            grouped: false,
-        }),
-    ]
+    ];
+    all.extend(row_paths());
+    all
 }
 
 /// Head dim 1 and q = 1, so that the score of key j is f(j) exactly.
@@ -46,6 +32,25 @@ fn check_paths(case: &Case) {
     let gpu = gpu!();
     for options in all_paths() {
         check(gpu, case, &options);
+    }
+}
+
+/// Largest scores that grow by less and by more than what lazy scaling lets pass (8 in log2, 5.545 in natural units), once and again and
+/// again, at the first key, at the last, and after falls.
+#[test]
+fn maxima_that_grow_by_little_and_by_much() {
+    let stairs: [fn(u32) -> f32; 8] = [
+        |j| 0.5 * j as f32,
+        |j| 5.54 * j as f32,
+        |j| 5.55 * j as f32,
+        |j| -3.0 * j as f32,
+        |j| if j == SK - 1 { 5.5 } else { 0.0 },
+        |j| if j == SK - 1 { 90.0 } else { -0.01 * j as f32 },
+        |j| [0.0, 5.0, -40.0, 5.5, 6.0][j as usize % 5] + (j / 50) as f32 * 7.0,
+        |j| if j < 20 { -1.0e30 } else { 4.0 * (j % 3) as f32 },
+    ];
+    for (seed, f) in (0..).zip(stairs) {
+        check_paths(&with_scores(f, 50 + seed));
     }
 }
 

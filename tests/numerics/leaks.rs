@@ -1,10 +1,10 @@
 //! NaN and infinity in keys that a row does not see must not reach that row: hidden means hidden, not weight 0.
 
-use crate::common::{Case, Rng, assert_right, check, plan, run, run_plan, shape};
+use crate::common::{Case, Rng, assert_right, check, plan, row_paths::row_paths, run, run_plan, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, KeyMovement, MaskFormat, PlanOptions, Problem, RowTiles, Sink,
-    Stats, Tensor, Tiles, Window, reference,
+    Alignment, Broadcast, DType, Kernel, MaskFormat, PlanOptions, Problem, Sink, Stats, Tensor, Tiles,
+    Window, reference,
 };
 
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
@@ -15,29 +15,15 @@ fn with_stats(mut problem: Problem) -> Problem {
 }
 
 /// v by way of workgroup memory and straight from its buffer, the naive kernel, and rows of which keys are staged or loaded by all.
-fn all_paths() -> [PlanOptions; 5] {
+fn all_paths() -> Vec<PlanOptions> {
     let tiles = Tiles { threads: 32, row_groups: 4, keys_per_thread: 2, dim_chunk: 1, v_chunk: 8 };
-    [
+    let mut all = vec![
         PlanOptions::tiles(tiles),
         PlanOptions::tiles(Tiles { v_chunk: 0, ..tiles }),
         PlanOptions::kernel(Kernel::Naive),
-        PlanOptions::rows(RowTiles {
-            lanes: 64,
-            rows: 4,
-            keys: 4,
-            keys_at_once: 2,
-            movement: KeyMovement::Staged,
-            grouped: false,
-        }),
-        PlanOptions::rows(RowTiles {
-            lanes: 8,
-            rows: 2,
-            keys: 1,
-            keys_at_once: 1,
-            movement: KeyMovement::Uniform,
-            grouped: false,
-        }),
-    ]
+    ];
+    all.extend(row_paths());
+    all
 }
 
 #[test]

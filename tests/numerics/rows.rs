@@ -19,12 +19,15 @@ fn many(subgroup: Option<u32>) -> Vec<RowTiles> {
         (32, 1, 4, 4, true),
         (64, 2, 16, 8, false),
     ] {
-        let uniform = RowTiles { lanes, rows, keys, keys_at_once, movement: KeyMovement::Uniform, grouped };
-        all.extend([uniform, RowTiles { movement: KeyMovement::Staged, ..uniform }]);
+        let movement = KeyMovement::Uniform;
+        let uniform = RowTiles { lanes, rows, keys, keys_at_once, movement, grouped, lazy: keys > 2 };
+        all.extend([uniform, RowTiles { movement: KeyMovement::Staged, lazy: grouped, ..uniform }]);
         if let Some(lanes) = subgroup {
             let keys = keys.min(lanes);
             let keys_at_once = keys_at_once.min(keys);
-            all.push(RowTiles { lanes, keys, keys_at_once, movement: KeyMovement::Broadcast, ..uniform });
+            let handed_round =
+                RowTiles { lanes, keys, keys_at_once, movement: KeyMovement::Broadcast, ..uniform };
+            all.extend([false, true].map(|lazy| RowTiles { lazy, ..handed_round }));
         }
     }
     all.dedup();
@@ -97,6 +100,7 @@ fn staged_keys_end_where_each_row_does() {
         keys_at_once: 2,
         movement: KeyMovement::Staged,
         grouped: false,
+        lazy: lanes == 32,
     };
     let plain = || {
         let mut problem = Problem::new(shape([1, 2, 1, 300, 270, 8, 12]));
@@ -137,8 +141,11 @@ fn the_twin_and_the_device_agree() {
         let case = Case::new(problem, seed);
         let truth = case.truth();
         let chosen: Plan = plan(gpu, &case.problem, &PlanOptions::kernel(Kernel::Rows));
-        let by_hand = [KeyMovement::Staged, KeyMovement::Uniform].map(|movement| {
-            let tiles = RowTiles { lanes: 8, rows: 4, keys: 2, keys_at_once: 2, movement, grouped: false };
+        let by_hand =
+            [(KeyMovement::Staged, false), (KeyMovement::Uniform, false), (KeyMovement::Uniform, true)];
+        let by_hand = by_hand.map(|(movement, lazy)| {
+            let tiles =
+                RowTiles { lanes: 8, rows: 4, keys: 2, keys_at_once: 2, movement, grouped: false, lazy };
             plan(gpu, &case.problem, &PlanOptions::rows(tiles))
         });
         for plan in by_hand.into_iter().chain([chosen]) {

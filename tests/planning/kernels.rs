@@ -198,6 +198,11 @@ fn keys_that_are_handed_round_fit_the_cache_of_instructions() {
         rows.keys
     };
     let (new, old) = (device(true, true, true), device(true, true, false));
+    let lazy = |caps: &Caps| plan(&plain([1, 4, 4, 512, 512, 64, 64]), caps).rows().unwrap().lazy;
+    assert!(
+        lazy(&new) && !lazy(&old) && !lazy(&device(false, true, false)),
+        "what was measured to gain by it"
+    );
     for (dim, on_new, on_old) in
         [(16, 4, 4), (30, 4, 4), (32, 4, 2), (48, 4, 2), (64, 2, 1), (75, 2, 1), (96, 2, 2), (128, 1, 2)]
     {

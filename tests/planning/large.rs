@@ -70,7 +70,8 @@ fn shapes_beyond_all_bounds_are_errors() {
     ] {
         let mut ways: Vec<_> = common::KERNELS.map(|kernel| (kernel, PlanOptions::kernel(kernel))).into();
         for movement in KeyMovement::ALL {
-            let rows = RowTiles { lanes: 8, rows: 4, keys: 8, keys_at_once: 2, movement, grouped: true };
+            let rows =
+                RowTiles { lanes: 8, rows: 4, keys: 8, keys_at_once: 2, movement, grouped: true, lazy: true };
             ways.push((Kernel::Rows, PlanOptions::rows(rows)));
         }
         for (kernel, options) in ways {
@@ -122,6 +123,7 @@ fn a_driver_that_ends_loops_early() {
         keys_at_once: 2,
         movement: KeyMovement::Staged,
         grouped: false,
+        lazy: false,
     };
     let ways = common::KERNELS.map(|kernel| (kernel, PlanOptions::kernel(kernel)));
     for (kernel, options) in ways.into_iter().chain([(Kernel::Rows, PlanOptions::rows(staged))]) {

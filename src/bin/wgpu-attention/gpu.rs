@@ -55,7 +55,7 @@ pub(crate) struct PlanArgs {
     /// Sizes of the row kernel: lanes, rows of a lane, keys of a tile, keys at once; then how keys reach the lanes, `broadcast`, `staged` or
     /// `uniform` (the last where none is said), and `grouped` for heads side by side
     #[arg(
-        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,MOVEMENT][,grouped]", help_heading = "Plan"
+        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,MOVEMENT][,grouped][,lazy]", help_heading = "Plan"
     )]
     rows: Option<RowTiles>,
     /// Whether f16 is a type of the shader's own, with the device's feature for it, or unpacked [default: the planner's choice]
@@ -101,15 +101,20 @@ fn tiles(text: &str) -> Result<Tiles, String> {
     }
 }
 
+fn ends_with<'a>(word: &str, words: &'a [&'a str]) -> (&'a [&'a str], bool) {
+    match words {
+        [rest @ .., last] if *last == word => (rest, true),
+        words => (words, false),
+    }
+}
+
 fn rows(text: &str) -> Result<RowTiles, String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let (numbers, words) = parts.split_at(parts.len().min(4));
     let numbers: Option<Vec<u32>> = numbers.iter().map(|n| n.parse().ok()).collect();
     let movement = |name: &str| KeyMovement::ALL.into_iter().find(|movement| movement.name() == name);
-    let (words, grouped) = match words {
-        [rest @ .., "grouped"] => (rest, true),
-        words => (words, false),
-    };
+    let (words, lazy) = ends_with("lazy", words);
+    let (words, grouped) = ends_with("grouped", words);
     let movement = match words {
         [] => Some(KeyMovement::Uniform),
         [way] => movement(way),
@@ -117,10 +122,10 @@ fn rows(text: &str) -> Result<RowTiles, String> {
     };
     match (numbers.as_deref(), movement) {
         (Some(&[lanes, rows, keys, keys_at_once]), Some(movement)) => {
-            Ok(RowTiles { lanes, rows, keys, keys_at_once, movement, grouped })
+            Ok(RowTiles { lanes, rows, keys, keys_at_once, movement, grouped, lazy })
         }
         _ => {
-            Err("expected are four numbers, then broadcast, staged or uniform, then grouped where it holds, as in 8,4,2,2,broadcast".to_owned())
+            Err("expected are four numbers, then broadcast, staged or uniform, then grouped and lazy where they hold, as in 8,4,2,2,broadcast".to_owned())
         }
     }
 }

@@ -1,0 +1,18 @@
+//! Ways through the row kernel that every device has: keys staged and loaded by all lanes, sums scaled always and where a maximum grew.
+
+use wgpu_attention::{KeyMovement, PlanOptions, RowTiles};
+
+pub fn row_paths() -> [PlanOptions; 3] {
+    let uniform = RowTiles {
+        lanes: 8,
+        rows: 2,
+        keys: 1,
+        keys_at_once: 1,
+        movement: KeyMovement::Uniform,
+        grouped: false,
+        lazy: false,
+    };
+    let staged =
+        RowTiles { lanes: 64, rows: 4, keys: 4, keys_at_once: 2, movement: KeyMovement::Staged, ..uniform };
+    [staged, uniform, RowTiles { rows: 4, lazy: true, ..uniform }].map(PlanOptions::rows)
+}

@@ -20,7 +20,8 @@
 // Tiles whose weights are summed before they meet the sum of those before.
 const BLOCK = 64u;
 
-// How far, in log2, the largest score of a row may lie above the maximum that its sums are in terms of, with LAZY.
+// How far the largest score of a row may lie above the maximum that its sums are in terms of, with LAZY. (In the unit of scores, which is log2 but with a
+// soft cap, and this kernel takes none.)
 const SLACK = 8.0;
 
 // Whether a row may not see a key that another row of the workgroup sees.
@@ -330,7 +331,12 @@ fn attend(group: vec3<u32>, lane: u32) {
     }
 
     state = join(state, recent);
-    var row_totals = totals(state, h);
+    var whole = state;
+    if (LAZY) {
+        // What is told of a row is in terms of its largest score; o stays in those of state.m, which normaliser() looks after.
+        whole = rebase(state, row_max, shift(state, row_max));
+    }
+    var row_totals = totals(whole, h);
     if (Q_LEN) {
         let valid = vec4<u32>(i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(seq.rows);
         row_totals = of_valid_rows(row_totals, valid);

@@ -2,7 +2,7 @@
 //
 // With scores s in their unit (log2 unless score.wgsl says otherwise: 2^x stands for weight_of(x)) and over the keys
 // seen so far,
-//   m = max s
+//   m = max s                         (or a little below: the row kernel's LAZY)
 //   l = sum 2^(s - m)
 //   u = sum 2^(s - m) (s - m)         (only for the entropy)
 //   o = sum 2^(s - m) v               (kept by the kernel)
@@ -91,7 +91,7 @@ fn of_valid_rows(totals: Totals, valid: vec4<bool>) -> Totals {
 // is left so.
 fn normaliser(state: State, totals: Totals) -> vec4<f32> {
     var factor = select(1.0 / totals.l, vec4<f32>(0.0), totals.l == vec4<f32>(0.0));
-    if (SINK) {
+    if (SINK || LAZY) {
         factor *= weight_of(shift(state, totals.m));
     }
     if (DROPOUT) {

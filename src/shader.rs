@@ -163,8 +163,9 @@ fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) ->
 /// How the row kernel brings keys to its lanes.
 fn row_switches(key: &PipelineKey) -> [(&'static str, bool); 3] {
     let is = |movement| key.rows.is_some_and(|rows| rows.movement == movement);
-    // Only a softmax has a maximum that its sums are in terms of.
-    let lazy = key.rows.is_some_and(|rows| rows.lazy) && key.normalizer == NormalizerSource::Softmax;
+    // Only a softmax has a maximum that its sums are in terms of; and an entropy is a difference whose terms grow with how far that lies below.
+    let has_maximum = key.normalizer == NormalizerSource::Softmax && !key.stats.entropy;
+    let lazy = has_maximum && key.rows.is_some_and(|rows| rows.lazy);
     [("BROADCAST", is(KeyMovement::Broadcast)), ("STAGED", is(KeyMovement::Staged)), ("LAZY", lazy)]
 }
 

@@ -441,16 +441,17 @@ fn native_f16_in_every_language_on_every_class_of_adapter() {
 
 /// WebGPU's default limits, on what the planner takes for a processor without and with subgroups, and one whose driver loads once what all
 /// lanes load, a graphics card and no one knows what.
-fn classes() -> [Caps; 5] {
+fn classes() -> [Caps; 6] {
     [
-        (AdapterClass::Cpu, None, false),
-        (AdapterClass::Discrete, Some(32), false),
-        (AdapterClass::Other, None, false),
-        (AdapterClass::Cpu, Some(8), false),
-        (AdapterClass::Cpu, Some(8), true),
+        (AdapterClass::Cpu, None, false, false),
+        (AdapterClass::Discrete, Some(32), false, false),
+        (AdapterClass::Other, None, false, false),
+        (AdapterClass::Cpu, Some(8), false, false),
+        (AdapterClass::Cpu, Some(8), true, false),
+        (AdapterClass::Cpu, Some(8), true, true),
     ]
-    .map(|(class, subgroup, once)| {
-        caps(|c| (c.class, c.subgroup_size, c.loads_once) = (class, subgroup, once))
+    .map(|(class, subgroup, once, gathers)| {
+        caps(|c| (c.class, c.subgroup_size, c.loads_once, c.gathers) = (class, subgroup, once, gathers))
     })
 }
 
@@ -676,6 +677,21 @@ fn rows_by_hand() {
             }
         }
     }
+}
+
+/// Sums that lag behind their maximum are for what has one, and for no statistic that would lose by it.
+#[test]
+fn lazy_sums_are_for_a_softmax_without_entropies() {
+    let caps = caps(|c| c.subgroup_size = Some(8));
+    let source = |problem: Problem, lazy| {
+        let movement = KeyMovement::Broadcast;
+        let rows = RowTiles { lanes: 8, rows: 4, keys: 2, keys_at_once: 2, movement, grouped: false, lazy };
+        plan(&problem, &caps, &PlanOptions::rows(rows)).shader_source()
+    };
+    let same = |problem: Problem| source(problem.clone(), false) == source(problem, true);
+    assert!(!same(plain(16, 16)) && !same(plain(16, 16).with_lse()));
+    assert!(same(plain(16, 16).with_entropy()));
+    assert!(same(plain(16, 16).normalizer(Normalizer::Sigmoid { bias: SigmoidBias::Value(0.0) })));
 }
 
 /// The row kernel has few branches, whatever is written out: with one for each number that is loaded or stored, or for each vec4 of o,

@@ -98,16 +98,17 @@ fn sources() -> Vec<String> {
     let mut keys = HashSet::new();
     let mut sources = Vec::new();
     for problem in problems() {
-        for (class, subgroup, once) in [
-            (AdapterClass::Other, None, false),
-            (AdapterClass::Cpu, None, false),
-            (AdapterClass::Cpu, Some(8), false),
-            (AdapterClass::Cpu, Some(8), true),
+        for (class, subgroup, once, gathers) in [
+            (AdapterClass::Other, None, false, false),
+            (AdapterClass::Cpu, None, false, false),
+            (AdapterClass::Cpu, Some(8), false, false),
+            (AdapterClass::Cpu, Some(8), true, false),
+            (AdapterClass::Cpu, Some(8), true, true),
         ] {
             let known = |kernel: &Kernel| LEFT_OUT.iter().all(|(left, _)| kernel != left);
             for kernel in Kernel::ALL.into_iter().filter(known).filter(|kernel| kernel.supports(&problem)) {
                 let mut caps = Caps::from_limits(&limits, class);
-                (caps.subgroup_size, caps.loads_once) = (subgroup, once);
+                (caps.subgroup_size, caps.loads_once, caps.gathers) = (subgroup, once, gathers);
                 let options = PlanOptions::kernel(kernel);
                 let plan = Plan::new(&problem, &caps, &options).expect("a plan");
                 let classified = Plan::new(&problem, &caps, &options.tile_mask(TileMask::Classified));

@@ -54,8 +54,8 @@ pub struct RowTiles {
     pub movement: KeyMovement,
     /// The rows of all heads that share a key head lie side by side: for few rows, which would leave lanes idle.
     pub grouped: bool,
-    /// What was summed is scaled down only where a row's largest score has grown 2^8-fold in its weight, and not once a tile. Means nothing but for a
-    /// softmax.
+    /// What was summed is scaled down not once a tile, but only where a row's largest score lies more than 8 (in log2) above the maximum that the
+    /// sums are in terms of. Does nothing but for a softmax without entropies.
     pub lazy: bool,
 }
 
@@ -179,7 +179,7 @@ impl RowTiles {
             Some(size) => {
                 let keys = keys_handed_round(shape, caps);
                 let tiles = Self::sized(shape, KeyMovement::Broadcast, size, keys);
-                RowTiles { lazy: scales_lazily(caps), ..tiles }
+                RowTiles { lazy: scales_lazily(problem, caps), ..tiles }
             }
             None => Self::sized(shape, KeyMovement::Uniform, few, KEYS),
         };
@@ -320,16 +320,17 @@ impl RowTiles {
             KeyMovement::Uniform => "loaded by all lanes at one address".to_owned(),
         };
         let grouped = if self.grouped { ", heads of a group side by side" } else { "" };
-        format!("whole rows in the lanes of a processor, keys {movement}{grouped}")
+        let lazy = if self.lazy { ", sums scaled where a maximum grew" } else { "" };
+        format!("whole rows in the lanes of a processor, keys {movement}{grouped}{lazy}")
     }
 }
 
 /// Keys of a tile that are handed round.
 ///
 /// A number of a key or a value is text of its own, and so is each number of out, which is read, scaled and stored once a tile: text for
-/// `keys + 1` head dims, which more keys make worth more. But once it is more than the processor's cache of instructions holds, all of it comes from
-/// the next cache each time. Where that is was measured on llvmpipe with AVX-512 (32 KiB): a step of a third of the time beyond 290 numbers on
-/// Mesa 26.2, and beyond 150 on 22.3, which needs twice as much text. Elsewhere there are [`KEYS`].
+/// `keys + 1` head dims, and the last of it is shared by more keys where there are more. But beyond some length of text a call takes a third longer, as if
+/// a cache of instructions had overflown (docs/performance.md). With AVX-512 that was measured to be at some 290 numbers on llvmpipe of Mesa 26.2, and at 150
+/// of 22.3, which needs twice as much text for each. Processors other than x86 are taken to be alike; where there is no gather there are [`KEYS`].
 fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
     if !caps.is_llvmpipe || !caps.gathers {
         return KEYS;
@@ -348,10 +349,10 @@ fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
         .unwrap_or(KEYS)
 }
 
-/// Whether to scale sums where a maximum grew, and not always, where keys are handed round: an eighth faster on Mesa 26.2 with
-/// AVX-512. 22.3 gets slower by as much, and compiles longer; on processors without a gather and on SwiftShader it made no difference.
-fn scales_lazily(caps: &Caps) -> bool {
-    caps.loads_once && caps.gathers
+/// Whether to scale sums where a maximum grew, and not always, where keys are handed round: a tenth faster on Mesa 26.2 with AVX-512. 22.3 gets slower by
+/// more than that, and compiles longer; without a gather and on SwiftShader it made no difference.
+fn scales_lazily(problem: &Problem, caps: &Caps) -> bool {
+    caps.loads_once && caps.gathers && problem.normalizer.is_softmax() && !problem.stats.entropy
 }
 
 /// Whether to stage keys: where one address for all lanes is one load, and where a load by lane is not: it is as many as there are lanes.

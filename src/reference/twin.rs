@@ -39,13 +39,13 @@ pub fn twin(plan: &Plan, inputs: &Inputs<'_>) -> Result<Outputs> {
                 dims,
                 fours: false,
                 blocks: None,
-                slack: 0.0,
+                lazy: false,
             }
         }
         (_, Some(rows)) => {
             let fours = rows.movement == KeyMovement::Broadcast;
-            let slack = if rows.lazy && problem.normalizer.is_softmax() { SLACK } else { 0.0 };
-            Order { keys: rows.keys, sums: 1, dims: usize::MAX, fours, blocks: Some(BLOCK), slack }
+            let lazy = rows.lazy && problem.normalizer.is_softmax() && !problem.stats.entropy;
+            Order { keys: rows.keys, sums: 1, dims: usize::MAX, fours, blocks: Some(BLOCK), lazy }
         }
         _ => {
             return Err(Error::KernelUnavailable {
@@ -106,9 +106,9 @@ struct Order {
     /// Tiles whose weights are summed before they are added to the others, where the order is that of the row kernel: it also sums
     /// what a tile adds to out before it meets what was there.
     blocks: Option<u32>,
-    /// How far a row's largest score may lie above the maximum that its sums are in terms of; where it is not 0, what a key adds to out meets
-    /// what was there at once.
-    slack: f32,
+    /// The maximum that sums are in terms of follows the largest score only where it has fallen behind by more than [`SLACK`], and what a key adds
+    /// to out meets what was there at once.
+    lazy: bool,
 }
 
 /// As in `shaders/rows.wgsl`.
@@ -184,7 +184,7 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
             })
             .collect();
         key_max = scores.iter().copied().fold(key_max, f32::max);
-        let new = if order.slack > 0.0 && key_max <= m + order.slack { m } else { key_max };
+        let new = if order.lazy && key_max <= m + SLACK { m } else { key_max };
         let mut alpha = 1.0;
         if online {
             let by = (m - new).max(FLOOR);
@@ -197,7 +197,7 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         }
         m = new;
         let mut added = vec![0.0f32; o.len()];
-        let at_once = order.blocks.is_none() || order.slack > 0.0;
+        let at_once = order.blocks.is_none() || order.lazy;
         if at_once {
             o.iter_mut().for_each(|o| *o *= alpha);
             core::mem::swap(&mut o, &mut added);
@@ -247,7 +247,7 @@ fn row(cpu: &Cpu<'_>, order: Order, [b, h, i]: [u32; 3]) -> Result<(Vec<f32>, [f
         }
     };
     let base = m;
-    let m = base.max(sink);
+    let m = key_max.max(sink);
     let by = (base - m).max(FLOOR);
     let alpha = unit.weight(by);
     let u = alpha * (u + l * by);

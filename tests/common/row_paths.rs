@@ -14,5 +14,6 @@ pub fn row_paths() -> [PlanOptions; 3] {
     };
     let staged =
         RowTiles { lanes: 64, rows: 4, keys: 4, keys_at_once: 2, movement: KeyMovement::Staged, ..uniform };
-    [staged, uniform, RowTiles { rows: 4, lazy: true, ..uniform }].map(PlanOptions::rows)
+    let lazy = RowTiles { rows: 4, keys: 4, keys_at_once: 2, lazy: true, ..uniform };
+    [staged, uniform, lazy].map(PlanOptions::rows)
 }

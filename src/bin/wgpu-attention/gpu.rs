@@ -53,7 +53,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_parser = tiles, value_name = "THREADS,ROW_GROUPS,KEYS,DIM_CHUNK,V_CHUNK", help_heading = "Plan")]
     tiles: Option<Tiles>,
     /// Sizes of the row kernel: lanes, rows of a lane, keys of a tile, keys at once; then how keys reach the lanes, `broadcast`, `staged` or
-    /// `uniform` (the last where none is said), and `grouped` for heads side by side
+    /// `uniform` (the last where none is said), `grouped` for heads side by side, and `lazy` to scale what was summed only where a maximum grew
     #[arg(
         long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,MOVEMENT][,grouped][,lazy]", help_heading = "Plan"
     )]

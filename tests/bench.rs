@@ -324,7 +324,7 @@ fn tuning_is_kept_used_and_extended() {
     let out = succeeds(&["tune", "--shape", "1,2,2,64,64,16", "--seconds=2", "--verbose", "--file", &path]);
     assert!(out.contains("kept in") && out.contains("times as fast as the planner's"), "{out}");
     let first = json(&std::fs::read_to_string(&path).unwrap());
-    assert_eq!((&first["format"], &first["version"]), (&"wgpu-attention tuning".into(), &2.into()));
+    assert_eq!((&first["format"], &first["version"]), (&"wgpu-attention tuning".into(), &3.into()));
     assert_eq!(first["entries"].as_array().unwrap().len(), 1);
     // Another class is another entry; the same class replaces its own.
     succeeds(&[

@@ -73,6 +73,8 @@ pub struct Caps {
     pub processors: u32,
     /// The device has the feature `SHADER_F16`: f16 as a type of the shader's own. Never needed.
     pub shader_f16: bool,
+    /// The device has wgpu's feature `SHADER_INT64`: a shader may load and store two numbers as one. Never needed.
+    pub shader_int64: bool,
 }
 
 impl Caps {
@@ -103,6 +105,7 @@ impl Caps {
             gathers: processor_gathers(),
             processors: std::thread::available_parallelism().map_or(1, |n| n.get().min(1 << 16) as u32),
             shader_f16: features.contains(wgpu::Features::SHADER_F16),
+            shader_int64: features.contains(wgpu::Features::SHADER_INT64),
             ..Self::from_limits(limits, info.device_type.into())
         }
     }
@@ -129,6 +132,7 @@ impl Caps {
             gathers: false,
             processors: 1,
             shader_f16: false,
+            shader_int64: false,
         }
     }
 
@@ -189,10 +193,13 @@ impl Caps {
 }
 
 /// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed),
-/// subgroups, for [`Kernel::Rows`](crate::Kernel::Rows), and f16 as a type of the shader's own, for tensors that are stored so
-/// ([`PlanOptions::native_f16`](crate::PlanOptions)). None is needed, and none for f16 or bf16.
-pub const OPTIONAL_FEATURES: wgpu::Features =
-    wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::SUBGROUP).union(wgpu::Features::SHADER_F16);
+/// subgroups, for [`Kernel::Rows`](crate::Kernel::Rows), f16 as a type of the shader's own, for tensors that are stored so
+/// ([`PlanOptions::native_f16`](crate::PlanOptions)), and whole numbers of 64 bits, as which a processor that plays a GPU moves the
+/// elements of [`Softmax`](crate::softmax::Softmax). None is needed, and none for f16 or bf16.
+pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY
+    .union(wgpu::Features::SUBGROUP)
+    .union(wgpu::Features::SHADER_F16)
+    .union(wgpu::Features::SHADER_INT64);
 
 /// Features that [`Kernel::Matrix`](crate::Kernel::Matrix) needs. One of them is experimental in wgpu, which gives it only to who
 /// passes [`wgpu::ExperimentalFeatures::enabled`], an unsafe function: this crate never does, and no device has them by default.

@@ -389,6 +389,7 @@ impl fmt::Display for PipelineKey {
         }
         let options = [
             (self.native_f16, "native_f16"),
+            (self.access.contains(&Access::Wide), "wide"),
             (self.access.contains(&Access::Scalar), "scalar"),
             (self.causal, "causal"),
             (self.window, "window"),

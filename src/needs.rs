@@ -120,3 +120,17 @@ pub(crate) fn check_subgroup(size: u32, caps: &Caps, advice: &'static str) -> Re
         advice,
     })
 }
+
+/// Whether a device has words of 64 bits, for a shader that is written with them.
+pub(crate) fn check_wide_words(caps: &Caps, advice: &'static str) -> Result<()> {
+    if caps.shader_int64 {
+        return Ok(());
+    }
+    Err(Error::LimitExceeded {
+        what: "a kernel with words of 64 bits".to_owned(),
+        limit: "SHADER_INT64, a feature",
+        needed: 1,
+        available: 0,
+        advice,
+    })
+}

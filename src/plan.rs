@@ -52,6 +52,10 @@ pub struct PlanOptions {
     /// `SHADER_F16`, rather than unpacked. `Some(true)` is an error where that cannot be.
     #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
     pub native_f16: Option<bool>,
+    /// Whether the row kernel loads and stores words of 64 bits, with the feature `SHADER_INT64`, in rows that are aligned to four numbers.
+    /// `Some(true)` is an error where that cannot be.
+    #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub wide_words: Option<bool>,
 }
 
 impl PlanOptions {
@@ -69,6 +73,12 @@ impl PlanOptions {
     /// With a choice about f16 as a type of the shader's own.
     pub fn native_f16(mut self, native: bool) -> Self {
         self.native_f16 = Some(native);
+        self
+    }
+
+    /// With a choice about words of 64 bits.
+    pub fn wide_words(mut self, wide: bool) -> Self {
+        self.wide_words = Some(wide);
         self
     }
 
@@ -112,6 +122,7 @@ pub struct Plan {
     classes: Option<TileClasses>,
     classes_reason: Option<String>,
     f16_reason: Option<String>,
+    words_reason: Option<String>,
     binding_alignment: u64,
     uniform_alignment: u64,
 }
@@ -139,6 +150,8 @@ impl Plan {
         key.tile_classes = classes.is_some();
         let (native, f16_reason) = storage::native_f16(&key, caps, options)?;
         key.native_f16 = native;
+        let (access, words_reason) = storage::wide_words(&key, caps, options)?;
+        key.access = access;
         let [class_batch, class_head] = classes.map_or([0; 2], |c| c.strides());
         let tables = Tables::new(problem);
         crate::needs::check(&needs::of_key(&key, problem, &tables), caps)?;
@@ -157,6 +170,7 @@ impl Plan {
             classes,
             classes_reason,
             f16_reason,
+            words_reason,
             binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(16)),
             uniform_alignment: u64::from(caps.min_uniform_buffer_offset_alignment.max(16)),
         })
@@ -185,6 +199,11 @@ impl Plan {
     /// Why f16 is a type of the shader's own or unpacked, for a problem with a tensor that is stored so in aligned rows.
     pub fn f16_reason(&self) -> Option<&str> {
         self.f16_reason.as_deref()
+    }
+
+    /// Why words are of 64 or of 32 bits, where they could be of 64.
+    pub fn words_reason(&self) -> Option<&str> {
+        self.words_reason.as_deref()
     }
 
     /// Why this kernel and these tiles.
@@ -223,6 +242,7 @@ impl Plan {
             matrix: self.matrix(),
             tile_mask: self.classes.map(|_| TileMask::Classified),
             native_f16: self.f16_reason.as_ref().map(|_| self.key.native_f16),
+            wide_words: self.words_reason.as_ref().map(|_| self.key.access.contains(&Access::Wide)),
         }
     }
 
@@ -440,6 +460,9 @@ impl fmt::Display for Plan {
         }
         if let Some(reason) = &self.f16_reason {
             writeln!(f, "f16         {reason}")?;
+        }
+        if let Some(reason) = &self.words_reason {
+            writeln!(f, "words       {reason}")?;
         }
         writeln!(
             f,

@@ -84,6 +84,8 @@ pub struct Program<S: Shader> {
     pub(crate) needs: Vec<Need>,
     /// Subgroups of this size and no other.
     pub subgroup: Option<u32>,
+    /// Words of 64 bits.
+    pub wide_words: bool,
     pub dispatches: Vec<Dispatch<S>>,
     pub scratch_bytes: u64,
     /// What the parts and the params are aligned to.
@@ -98,6 +100,7 @@ impl<S: Shader> Program<S> {
             label,
             needs: Vec::new(),
             subgroup: None,
+            wide_words: false,
             dispatches: Vec::new(),
             scratch_bytes: 0,
             binding_alignment: u64::from(caps.min_storage_buffer_offset_alignment.max(16)),
@@ -150,6 +153,9 @@ impl<S: Shader> Program<S> {
         if let Some(size) = self.subgroup {
             needs::check_subgroup(size, caps, ADVICE)?;
         }
+        if self.wide_words {
+            needs::check_wide_words(caps, ADVICE)?;
+        }
         needs::check(&of_dispatches, caps)?;
         needs::check_alignment(self.binding_alignment, self.uniform_alignment, caps, ADVICE)
     }
@@ -180,6 +186,7 @@ mod tests {
         let many = Caps::webgpu_default();
         let mut processor = Caps::webgpu_default();
         (processor.class, processor.subgroup_size) = (crate::AdapterClass::Cpu, Some(8));
+        processor.shader_int64 = true;
 
         let chain = sampling::Chain::new().top_k(40);
         let sampling = sampling::Plan::new(&sampling::Problem::new(1, 1_000_000, chain), &many).unwrap();
@@ -216,5 +223,6 @@ mod tests {
         let row: Fits<'_> = &|caps| row.program().fits(caps);
         refused(|caps| caps.subgroup_size = Some(32), "subgroup_size", row);
         refused(|caps| caps.subgroup_size = None, "subgroup_size", row);
+        refused(|caps| caps.shader_int64 = false, "SHADER_INT64", row);
     }
 }

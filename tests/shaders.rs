@@ -40,6 +40,7 @@ fn parse(plan: &Plan) -> (naga::Module, ModuleInfo) {
     let mut capabilities = Capabilities::empty();
     capabilities.set(Capabilities::SHADER_FLOAT16_IN_FLOAT32, f16);
     capabilities.set(Capabilities::SHADER_FLOAT16, key.native_f16);
+    capabilities.set(Capabilities::SHADER_INT64, is_wide(plan));
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     if is_broadcast(plan) {
         use naga::valid::{ShaderStages, SubgroupOperationSet};
@@ -60,6 +61,11 @@ fn is_broadcast(plan: &Plan) -> bool {
     plan.key().rows.is_some_and(|rows| rows.movement == KeyMovement::Broadcast)
 }
 
+/// Written for a device with the feature SHADER_INT64.
+fn is_wide(plan: &Plan) -> bool {
+    plan.key().access.contains(&Access::Wide)
+}
+
 /// What the text and the module must be like for every device.
 fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     let (module, info) = parse(plan);
@@ -76,6 +82,7 @@ fn check(plan: &Plan, caps: &Caps) -> (naga::Module, ModuleInfo) {
     }
     // Nothing is computed in f16: it is in no other place.
     check_text(&text, &name, atomics, is_broadcast(plan));
+    assert_eq!(text.contains("u64"), is_wide(plan), "{name}");
 
     // Storage bindings, and the one group.
     for (_, variable) in module.global_variables.iter() {
@@ -201,12 +208,15 @@ fn translate(plan: &Plan, (module, info): &(naga::Module, ModuleInfo)) {
         spv::write_vec(module, info, &options, None).unwrap_or_else(|e| panic!("{name} to SPIR-V: {e}"));
     assert_eq!(words[0], 0x0723_0203, "{name}: SPIR-V's magic number");
 
-    let options = msl::Options { fake_missing_bindings: true, ..Default::default() };
+    // Metal has words of 64 bits since version 2.3 of its language, DX12 since 6.0 of its, and OpenGL not at all.
+    let wide = is_wide(plan);
+    let options = msl::Options { fake_missing_bindings: true, lang_version: (2, 3), ..Default::default() };
     let (text, _) = msl::write_string(module, info, &options, &msl::PipelineOptions::default())
         .unwrap_or_else(|e| panic!("{name} to MSL: {e}"));
     assert!(text.contains("kernel void"), "{name}");
 
-    let options = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+    let shader_model = if wide { hlsl::ShaderModel::V6_0 } else { hlsl::ShaderModel::V5_1 };
+    let options = hlsl::Options { fake_missing_bindings: true, shader_model, ..Default::default() };
     let pipeline = hlsl::PipelineOptions::default();
     let mut text = String::new();
     hlsl::Writer::new(&mut text, &options, &pipeline)
@@ -215,9 +225,9 @@ fn translate(plan: &Plan, (module, info): &(naga::Module, ModuleInfo)) {
     assert!(text.contains("numthreads"), "{name}");
 
     let policies = BoundsCheckPolicies { index: BoundsCheckPolicy::Restrict, ..Default::default() };
-    // OpenGL has no such type, and so no such feature.
+    // Nor f16 as a type.
     let versions = [glsl::Version::Desktop(430), glsl::Version::new_gles(310)];
-    for version in versions.into_iter().filter(|_| !plan.key().native_f16) {
+    for version in versions.into_iter().filter(|_| !plan.key().native_f16 && !wide) {
         let options = glsl::Options { version, ..Default::default() };
         for entry_point in entry_points(plan.kernel()) {
             let pipeline = glsl::PipelineOptions {
@@ -440,18 +450,23 @@ fn native_f16_in_every_language_on_every_class_of_adapter() {
 }
 
 /// WebGPU's default limits, on what the planner takes for a processor without and with subgroups, and one whose driver loads once what all
-/// lanes load, a graphics card and no one knows what.
-fn classes() -> [Caps; 6] {
+/// lanes load, with words of 64 bits and without, a graphics card and no one knows what.
+fn classes() -> [Caps; 8] {
     [
-        (AdapterClass::Cpu, None, false, false),
-        (AdapterClass::Discrete, Some(32), false, false),
-        (AdapterClass::Other, None, false, false),
-        (AdapterClass::Cpu, Some(8), false, false),
-        (AdapterClass::Cpu, Some(8), true, false),
-        (AdapterClass::Cpu, Some(8), true, true),
+        (AdapterClass::Cpu, None, false, false, false),
+        (AdapterClass::Discrete, Some(32), false, false, true),
+        (AdapterClass::Other, None, false, false, false),
+        (AdapterClass::Cpu, Some(8), false, false, false),
+        (AdapterClass::Cpu, Some(8), true, false, false),
+        (AdapterClass::Cpu, Some(8), true, true, false),
+        (AdapterClass::Cpu, Some(8), true, true, true),
+        (AdapterClass::Cpu, None, false, false, true),
     ]
-    .map(|(class, subgroup, once, gathers)| {
-        caps(|c| (c.class, c.subgroup_size, c.loads_once, c.gathers) = (class, subgroup, once, gathers))
+    .map(|(class, subgroup, once, gathers, words)| {
+        caps(|c| {
+            (c.class, c.subgroup_size, c.loads_once) = (class, subgroup, once);
+            (c.gathers, c.shader_int64) = (gathers, words);
+        })
     })
 }
 
@@ -477,7 +492,7 @@ fn random_combinations_of_all_options() {
     let mut keys = HashSet::new();
     for n in 0..600 {
         let problem = validate::problem_of(n as u64, n as u64);
-        let caps = &classes()[n % 4];
+        let caps = &classes()[n % 8];
         let kernels: Vec<Kernel> = common::kernels(&problem).collect();
         let plan = plan(&problem, caps, &PlanOptions::kernel(kernels[n / 4 % kernels.len()]));
         let checked = check(&plan, caps);

@@ -30,20 +30,37 @@ fn number_of(order: u32) -> f32 {
 }
 
 // Of equal ones the first: elements of a thread come in the order of their places.
-fn top_of_tile(before: vec2<u32>, tile: u32, lane: u32) -> vec2<u32> {
+fn first_top(before: vec2<u32>, tile: u32, lane: u32) -> vec2<u32> {
     var top = before;
     for (var v = 0u; v < VECS; v++) { // unroll
         let order = orders(own[v]);
-        if (ARGMAX) {
-            let place = places(tile, v, lane);
-            for (var e = 0u; e < 4u; e++) { // unroll
-                top = select(top, vec2<u32>(order[e], place[e]), order[e] > top.x);
-            }
-        } else {
-            top.x = max(top.x, max(max(order.x, order.y), max(order.z, order.w)));
+        let place = places(tile, v, lane);
+        for (var e = 0u; e < 4u; e++) { // unroll
+            top = select(top, vec2<u32>(order[e], place[e]), order[e] > top.x);
         }
     }
     return top;
+}
+
+// Where nobody asks for the place, two comparisons do: as signed numbers, the words of what is not negative are above all others and in order;
+// where there is none, the largest has the smallest word.
+fn largest() -> u32 {
+    var high = bitcast<vec4<i32>>(own[0]);
+    var low = own[0];
+    for (var v = 0u; v < VECS; v++) { // unroll
+        high = max(high, bitcast<vec4<i32>>(own[v]));
+        low = min(low, own[v]);
+    }
+    let most = max(max(high.x, high.y), max(high.z, high.w));
+    let least = min(min(low.x, low.y), min(low.z, low.w));
+    return select(least, bitcast<u32>(most), most >= 0);
+}
+
+fn top_of_tile(before: vec2<u32>, tile: u32, lane: u32) -> vec2<u32> {
+    if (ARGMAX) {
+        return first_top(before, tile, lane);
+    }
+    return vec2<u32>(max(before.x, orders(vec4<u32>(largest())).x), NOWHERE);
 }
 
 // How x is looked at: factor is log2(e) / tau, and differences below floor have the weight 0.

@@ -184,8 +184,16 @@ mod tests {
 
     #[test]
     fn the_lowest_roof_is_found() {
-        let roofs =
-            Roofs { fma: 1e9, dot: 2e9, exp2: 1e9, copy: 5e8, read: 1e9, workgroup: 1e9, matrix: Some(4e9) };
+        let roofs = Roofs {
+            fma: 1e9,
+            dot: 2e9,
+            exp2: 1e9,
+            copy: 5e8,
+            wide_copy: None,
+            read: 1e9,
+            workgroup: 1e9,
+            matrix: Some(4e9),
+        };
         let shape = Shape::self_attention(1, 1, 1000, 64);
         let (seconds, limit) = Cost::of(&Problem::new(shape)).unwrap().floor(&roofs);
         assert_eq!((seconds, limit), (4.0 * 64.0 * 1e6 / 2e9, Limit::Compute));

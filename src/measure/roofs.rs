@@ -20,8 +20,12 @@ pub struct Roofs {
     pub dot: f64,
     /// Exponentials (`exp2` of f32).
     pub exp2: f64,
-    /// Bytes that a copy between two buffers reads and writes, each counted.
+    /// Bytes that a copy between two buffers reads and writes, each counted; in vec4s of f32, as any device can.
     pub copy: f64,
+    /// The same in words of 64 bits, with which a processor that plays a GPU has half the loads and stores; `None` where the device lacks
+    /// them ([`Caps::shader_int64`](crate::Caps::shader_int64)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wide_copy: Option<f64>,
     /// Bytes that workgroups read from a buffer, which decoding does most of the time: each thread its own, or all the same at a time.
     pub read: f64,
     /// Bytes that threads read from workgroup memory, vec4s side by side.
@@ -46,9 +50,14 @@ impl Roofs {
         }
     }
 
-    /// The higher of the two that go through memory.
+    /// The faster of the two copies.
+    pub fn best_copy(&self) -> f64 {
+        self.wide_copy.unwrap_or(0.0).max(self.copy)
+    }
+
+    /// The highest of those that go through memory.
     pub fn memory(&self) -> f64 {
-        self.copy.max(self.read)
+        self.best_copy().max(self.read)
     }
 
     /// Measures them within about the given time. Each is the best of several runs and, where a kernel has independent chains, of
@@ -58,10 +67,12 @@ impl Roofs {
     /// [`Error::Driver`], [`Error::OutOfMemory`], [`Error::DeviceLost`].
     pub async fn measure(attention: &Attention, stopwatch: &Stopwatch, time: Duration) -> Result<Roofs> {
         let has_matrices = !attention.caps().matrix_sizes.is_empty();
-        let share = time / ((3 + u32::from(has_matrices)) * CHAINS.len() as u32 + 6);
-        let mut best = [0.0f64; 8];
+        let has_words = attention.caps().shader_int64;
+        let share =
+            time / ((3 + u32::from(has_matrices)) * CHAINS.len() as u32 + 6 + 2 * u32::from(has_words));
+        let mut best = [0.0f64; 9];
         for (roof, &(kind, chains)) in best.iter_mut().zip(&ROOFS) {
-            if kind == Kind::Matrix && !has_matrices {
+            if (kind == Kind::Matrix && !has_matrices) || (kind == Kind::WideCopy && !has_words) {
                 continue;
             }
             for &chains in chains {
@@ -71,9 +82,9 @@ impl Roofs {
                 }
             }
         }
-        let [fma, dot, exp2, copy, read, together, workgroup, matrix] = best;
-        let matrix = has_matrices.then_some(matrix);
-        Ok(Roofs { fma, dot, exp2, copy, read: read.max(together), workgroup, matrix })
+        let [fma, dot, exp2, copy, wide_copy, read, together, workgroup, matrix] = best;
+        let (wide_copy, matrix) = (has_words.then_some(wide_copy), has_matrices.then_some(matrix));
+        Ok(Roofs { fma, dot, exp2, copy, wide_copy, read: read.max(together), workgroup, matrix })
     }
 }
 
@@ -83,6 +94,7 @@ enum Kind {
     Dot,
     Exp2,
     Copy,
+    WideCopy,
     Read,
     ReadTogether,
     Workgroup,
@@ -92,11 +104,12 @@ enum Kind {
 /// Independent chains in a thread. More hide latencies; too many do not fit the registers.
 const CHAINS: [u32; 3] = [2, 4, 8];
 
-const ROOFS: [(Kind, &[u32]); 8] = [
+const ROOFS: [(Kind, &[u32]); 9] = [
     (Kind::Fma, &CHAINS),
     (Kind::Dot, &CHAINS),
     (Kind::Exp2, &CHAINS),
     (Kind::Copy, &[1]),
+    (Kind::WideCopy, &[1]),
     (Kind::Read, &[1]),
     (Kind::ReadTogether, &[1]),
     (Kind::Workgroup, &[4]),
@@ -108,7 +121,7 @@ impl Kind {
     /// faster than a larger one.
     fn threads(self, class: AdapterClass) -> &'static [u32] {
         match (self, class) {
-            (Kind::Copy | Kind::Read, AdapterClass::Cpu) => &[THREADS, 8],
+            (Kind::Copy | Kind::WideCopy | Kind::Read, AdapterClass::Cpu) => &[THREADS, 8],
             _ => &[THREADS],
         }
     }
@@ -120,10 +133,11 @@ const ROUNDS: u32 = 128;
 /// Within what WebGPU promises for one dimension of a dispatch.
 const MOST_GROUPS: u32 = 65535;
 
-/// Bytes that are copied or read: beyond the caches of most adapters of a kind, and soon done.
+/// Bytes that are copied or read: beyond the caches of most adapters of a kind, and soon done. Of a processor as many as the softmaxes of
+/// `bench --preset operations` have, whose share of the copy would else be one of a cache's.
 fn stream(class: AdapterClass) -> u64 {
     match class {
-        AdapterClass::Cpu => 16 << 20,
+        AdapterClass::Cpu => 32 << 20,
         _ => 256 << 20,
     }
 }
@@ -145,7 +159,7 @@ fn source(kind: Kind, chains: u32, threads: u32, caps: &Caps) -> String {
         Kind::Fma => include_str!("../../shaders/roofs/fma.wgsl"),
         Kind::Dot => include_str!("../../shaders/roofs/dot.wgsl"),
         Kind::Exp2 => include_str!("../../shaders/roofs/exp2.wgsl"),
-        Kind::Copy => include_str!("../../shaders/roofs/copy.wgsl"),
+        Kind::Copy | Kind::WideCopy => include_str!("../../shaders/roofs/copy.wgsl"),
         Kind::Read => include_str!("../../shaders/roofs/read.wgsl"),
         Kind::ReadTogether => include_str!("../../shaders/roofs/read_together.wgsl"),
         Kind::Workgroup => include_str!("../../shaders/roofs/workgroup.wgsl"),
@@ -154,11 +168,15 @@ fn source(kind: Kind, chains: u32, threads: u32, caps: &Caps) -> String {
     let threads = if kind == Kind::Matrix { caps.max_subgroup_size } else { threads };
     let mut constants =
         Constants::from([("THREADS", threads), ("STEPS", STEPS), ("ROUNDS", ROUNDS), ("CHAINS", chains)]);
-    let mut prelude = String::new();
-    if kind == Kind::Matrix {
-        constants.insert("SIZE", matrix_size(caps));
-        prelude = matrix_prelude(matrix_size(caps));
-    }
+    let prelude = match kind {
+        Kind::Matrix => {
+            constants.insert("SIZE", matrix_size(caps));
+            matrix_prelude(matrix_size(caps))
+        }
+        Kind::Copy => "alias Words = vec4<f32>;\n".to_owned(),
+        Kind::WideCopy => "alias Words = vec2<u64>;\n".to_owned(),
+        _ => String::new(),
+    };
     let header: String =
         constants.iter().map(|(name, value)| format!("const {name} = {value}u;\n")).collect();
     unroll(&format!("{prelude}{header}{text}"), &constants)
@@ -185,8 +203,9 @@ impl Probe {
             Kind::Fma => (operations(4 * 2), 1..=MOST_GROUPS, 48),
             Kind::Dot => (operations(8), 1..=MOST_GROUPS, 48),
             Kind::Exp2 => (operations(4), 1..=MOST_GROUPS, 48),
-            Kind::Copy | Kind::Read | Kind::ReadTogether => {
-                let each = if kind == Kind::Copy { 2 * per_group } else { per_group };
+            Kind::Copy | Kind::WideCopy | Kind::Read | Kind::ReadTogether => {
+                let both = matches!(kind, Kind::Copy | Kind::WideCopy);
+                let each = if both { 2 * per_group } else { per_group };
                 (
                     f64::from(each),
                     stream_groups..=stream_groups,
@@ -315,11 +334,12 @@ mod tests {
                 assert!(!source.contains("// unroll"), "{source}");
                 let module = naga::front::wgsl::parse_str(&source).unwrap();
                 let flags = naga::valid::ValidationFlags::all();
-                let mut needs = naga::valid::Capabilities::empty();
-                if kind == Kind::Matrix {
-                    use naga::valid::Capabilities as C;
-                    needs = C::COOPERATIVE_MATRIX | C::SHADER_FLOAT16 | C::SUBGROUP;
-                }
+                use naga::valid::Capabilities as C;
+                let needs = match kind {
+                    Kind::Matrix => C::COOPERATIVE_MATRIX | C::SHADER_FLOAT16 | C::SUBGROUP,
+                    Kind::WideCopy => C::SHADER_INT64,
+                    _ => C::empty(),
+                };
                 let mut validator = naga::valid::Validator::new(flags, needs);
                 validator.validate(&module).unwrap();
             }

@@ -4,8 +4,8 @@ use super::rows::PARTS;
 use super::{KeyMovement, MatrixTiles, Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, PipelineKey};
-use crate::needs::{Limit, Need, check, check_alignment, check_subgroup};
+use crate::kernel::{Access, Kernel, PipelineKey};
+use crate::needs::{Limit, Need, check, check_alignment, check_subgroup, check_wide_words};
 use crate::problem::Problem;
 use crate::tensor::Tensor;
 
@@ -57,7 +57,11 @@ pub(super) fn fits(plan: &Plan, caps: &Caps) -> Result<()> {
         check_subgroup(rows.lanes, caps, OTHER_DEVICE)?;
     }
     check_matrices(&plan.key, caps)?;
-    check_f16(&plan.key, caps)
+    check_f16(&plan.key, caps)?;
+    match plan.key.access.contains(&Access::Wide) {
+        true => check_wide_words(caps, OTHER_DEVICE),
+        false => Ok(()),
+    }
 }
 
 /// Everything, for a plan that is made.

@@ -238,8 +238,10 @@ impl RowTiles {
             return 0;
         }
         let (k, v) = (shape.head_dim_qk.div_ceil(4), shape.head_dim_v.div_ceil(4));
-        let words = 4 * (u64::from(k) + u64::from(v)) + u64::from(v);
-        u32::try_from(4 * words * u64::from(self.keys)).unwrap_or(u32::MAX)
+        let keys = u64::from(self.keys);
+        // Each variable takes multiples of 16 bytes.
+        let spoilt = (4 * u64::from(v) * keys).next_multiple_of(16);
+        u32::try_from(16 * (u64::from(k) + u64::from(v)) * keys + spoilt).unwrap_or(u32::MAX)
     }
 
     /// Whether the kernel knows all options of a problem, or why not. Named one by one, so that a new one cannot be forgotten.

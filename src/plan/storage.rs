@@ -1,10 +1,11 @@
-//! Whether f16 is a type of the shader's own, or two halves of a word that the shader unpacks.
+//! How numbers are loaded and stored: whether f16 is a type of the shader's own, or two halves of a word that the shader unpacks; and whether
+//! words are of 64 bits.
 
 use super::PlanOptions;
 use crate::caps::{AdapterClass, Caps};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Access, PipelineKey};
+use crate::kernel::{Access, Kernel, PipelineKey};
 
 /// Whether a variant has f16 as a type, and why, if it could. The variant is the one without.
 pub(super) fn native_f16(
@@ -33,6 +34,42 @@ pub(super) fn native_f16(
         (None, None) => Ok(match caps.class {
             AdapterClass::Cpu => (false, Some("unpacked, which was mostly faster on processors".to_owned())),
             _ => (true, Some("a type of the shader: the device has the feature SHADER_F16".to_owned())),
+        }),
+    }
+}
+
+/// The access to each tensor with words of 64 bits, where rows are aligned, and why or why not, if it could be. The variant has words of 32.
+pub(super) fn wide_words(
+    key: &PipelineKey,
+    caps: &Caps,
+    options: &PlanOptions,
+) -> Result<([Access; 4], Option<String>)> {
+    let plain = key.access;
+    let wide = plain.map(|access| if access == Access::Vec4 { Access::Wide } else { access });
+    let without = if key.kernel != Kernel::Rows {
+        Some("only the row kernel has them")
+    } else if wide == plain {
+        Some("no tensor has rows that start and end at multiples of four")
+    } else if key.native_f16 {
+        Some("f16 is a type of the shader")
+    } else if !caps.shader_int64 {
+        Some("the device was made without the feature SHADER_INT64")
+    } else {
+        None
+    };
+    match (without, options.wide_words) {
+        (Some(reason), Some(true)) => Err(Error::KernelUnavailable {
+            kernel: key.kernel.name(),
+            reason: format!("it cannot have words of 64 bits: {reason}"),
+        }),
+        (Some(_), _) => Ok((plain, None)),
+        (None, Some(true)) => Ok((wide, Some("of 64 bits: it was asked for".to_owned()))),
+        (None, Some(false)) => Ok((plain, Some("of 32 bits: it was asked for".to_owned()))),
+        (None, None) => Ok(match caps.class {
+            AdapterClass::Cpu => {
+                (wide, Some("of 64 bits, of which a processor has half as many to load and store".to_owned()))
+            }
+            _ => (plain, Some("of 32 bits: loads are of 16 bytes already".to_owned())),
         }),
     }
 }

@@ -5,14 +5,73 @@
 
 use crate::dtype::DType;
 use crate::tensor::Tensor;
+use core::fmt;
 
-/// How four numbers of a row are fetched.
+/// How four numbers of a row are loaded and stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// One load: rows are contiguous and start and end at multiples of four numbers.
+    /// As one load or store of words of 32 bits: rows are contiguous and start and end at multiples of four numbers.
     Vec4,
-    /// Four loads, each guarded against the end of the row: any head dim, offset and strides.
+    /// The same as words of 64 bits, which needs the device's feature `SHADER_INT64`. What plays a GPU on a processor loads and stores each word
+    /// of each lane by itself, whatever its width: half as many words are half the work.
+    Wide,
+    /// As four, each guarded against the end of the row: any head dim, offset and strides.
     Scalar,
+}
+
+impl Access {
+    /// Whether four numbers lie side by side, and are one load or store.
+    pub(crate) fn in_fours(self) -> bool {
+        self != Access::Scalar
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Access::Vec4 => "vec4",
+            Access::Wide => "wide",
+            Access::Scalar => "scalar",
+        })
+    }
+}
+
+/// The WGSL type of which four numbers side by side are one.
+pub(crate) fn four(access: Access, dtype: DType) -> &'static str {
+    match (access == Access::Wide, dtype) {
+        (false, DType::F32) => "vec4<u32>",
+        (false, _) => "vec2<u32>",
+        (true, DType::F32) => "vec2<u64>",
+        (true, _) => "u64",
+    }
+}
+
+/// The words of 32 bits of four numbers, as WGSL, in place of one of the binding's elements: four of f32, two of 16 bits.
+pub(crate) fn words_of(access: Access, dtype: DType, element: &str) -> String {
+    match (access == Access::Wide, dtype) {
+        (false, _) => format!("    let words = {element};\n"),
+        (true, DType::F32) => format!(
+            "    let pairs = {element};
+    let low = vec2<u32>(pairs);
+    let high = vec2<u32>(pairs >> vec2<u32>(32u));
+    let words = vec4<u32>(low.x, high.x, low.y, high.y);
+"
+        ),
+        (true, _) => {
+            format!("    let four = {element};\n    let words = vec2<u32>(u32(four), u32(four >> 32u));\n")
+        }
+    }
+}
+
+/// And one of the binding's elements in place of such words.
+pub(crate) fn element_of(access: Access, dtype: DType, words: &str) -> String {
+    match (access == Access::Wide, dtype) {
+        (false, _) => words.to_owned(),
+        (true, DType::F32) => {
+            format!("vec2<u64>({words}.xz) | (vec2<u64>({words}.yw) << vec2<u32>(32u))")
+        }
+        (true, _) => format!("u64({words}.x) | (u64({words}.y) << 32u)"),
+    }
 }
 
 /// The WGSL of the binding and accessor of q, k, v or out. With `native`, f16 is a type of the shader's own where rows are aligned.
@@ -51,12 +110,8 @@ fn declare(
     dtype: DType,
     (element, body): (&str, String),
 ) -> String {
-    let mode = match access {
-        Access::Vec4 => "vec4",
-        Access::Scalar => "scalar",
-    };
     format!(
-        "// {name}: {} in {mode} access.
+        "// {name}: {} in {access} access.
 @group(0) @binding({binding}) var<storage, {space}> {name}: array<{element}>;
 
 {body}",
@@ -92,18 +147,17 @@ fn load(name: &str, access: Access, dtype: DType, dim: u32) -> (&'static str, St
 "
             ),
         ),
-        (Access::Vec4, _) => (
-            "vec2<u32>",
-            format!(
-                "fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{
-    let words = {name}[(row >> 2u) + d4];
-    return vec4<f32>({}, {});
-}}
-",
-                unpack(dtype, "words.x"),
-                unpack(dtype, "words.y")
-            ),
-        ),
+        (Access::Vec4 | Access::Wide, _) => {
+            let words = words_of(access, dtype, &format!("{name}[(row >> 2u) + d4]"));
+            let numbers = match dtype {
+                DType::F32 => "bitcast<vec4<f32>>(words)".to_owned(),
+                _ => format!("vec4<f32>({}, {})", unpack(dtype, "words.x"), unpack(dtype, "words.y")),
+            };
+            let text = format!(
+                "fn load_{name}(row: u32, d4: u32) -> vec4<f32> {{\n{words}    return {numbers};\n}}\n"
+            );
+            (four(access, dtype), text)
+        }
         (Access::Scalar, _) => {
             let (kind, fetch) = match dtype {
                 DType::F32 => ("f32", format!("let number = {name}[at];")),
@@ -193,16 +247,22 @@ fn store(name: &str, access: Access, dtype: DType, dim: u32) -> (&'static str, S
 "
             ),
         ),
-        (Access::Vec4, _) => (
-            "vec2<u32>",
-            format!(
+        (Access::Vec4 | Access::Wide, _) => {
+            let words = match dtype {
+                DType::F32 => "bitcast<vec4<u32>>(value)",
+                _ => "vec2<u32>(pack(value.xy), pack(value.zw))",
+            };
+            let text = format!(
                 "{}fn store_{name}(row: u32, d4: u32, value: vec4<f32>) {{
-    {name}[(row >> 2u) + d4] = vec2<u32>(pack(value.xy), pack(value.zw));
+    let words = {words};
+    {name}[(row >> 2u) + d4] = {};
 }}
 ",
-                pack(dtype)
-            ),
-        ),
+                pack(dtype),
+                element_of(access, dtype, "words")
+            );
+            (four(access, dtype), text)
+        }
         (Access::Scalar, _) => {
             let (kind, put) = match dtype {
                 DType::F32 => ("f32", format!("{name}[at] = value;")),

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::needs::{Limit, Need};
 use crate::program::{Dispatch, Part, Planned, Program, Role, Shader, Wanted, fold};
+use crate::shader::tensor::Access;
 use core::fmt;
 use core::ops::Range;
 
@@ -121,6 +122,7 @@ impl Plan {
         }
         plan.program.require(plan.needs(), caps)?;
         plan.program.subgroup = share.subgroup.then_some(share.threads);
+        plan.program.wide_words = share.access == Access::Wide;
         plan.cut(caps)?;
         Ok(plan)
     }
@@ -362,7 +364,7 @@ impl Plan {
                 one_tile: self.share.one_tile(),
                 // A dispatch that is folded has some workgroups in vain, which whole rows bear.
                 full: self.share.full && (pass == Pass::Rows || workgroups[1] == 1),
-                vec4: self.share.vec4,
+                access: self.share.access,
                 subgroup: self.share.subgroup && threads == self.share.threads,
             };
             let whole = |bytes| Part { start: 0, bytes };

@@ -6,6 +6,7 @@ use super::problem::Kind;
 use crate::context::Slot;
 use crate::dtype::DType;
 use crate::program::{Role, Shader};
+use crate::shader::tensor::Access;
 use crate::shader::unroll::{self, Constants};
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
@@ -88,8 +89,7 @@ pub struct Variant {
     pub one_tile: bool,
     /// Every tile is full, and every workgroup has a row, or a chunk of one.
     pub full: bool,
-    /// Elements are loaded and stored in fours.
-    pub vec4: bool,
+    pub access: Access,
     /// A workgroup is one subgroup, and a row's threads are all of it.
     pub subgroup: bool,
 }
@@ -101,16 +101,16 @@ const DY: u32 = 6;
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.backward.is_some() { " backward" } else { "" };
-        let access = if self.vec4 { "vec4" } else { "scalar" };
         write!(
             f,
-            "{}{direction} {} {}x{}x{} {} {access}",
+            "{}{direction} {} {}x{}x{} {} {}",
             self.kind.name(),
             self.entry_point(),
             self.threads,
             self.lanes,
             self.vecs,
             self.dtype.name(),
+            self.access,
         )?;
         f.write_str(if self.one_tile { " one tile" } else { "" })?;
         f.write_str(if self.full { " full" } else { "" })?;
@@ -144,12 +144,12 @@ impl Variant {
     /// The tensors, as text. A pass binds what it uses of them.
     fn accessors(&self) -> String {
         let in_place = self.in_place && self.backward.is_none();
-        let mut text = access::written(OUT, self.vec4, in_place);
+        let mut text = access::written(OUT, self.access, in_place);
         if !in_place {
-            text += &access::read("x", X, self.vec4, self.dtype);
+            text += &access::read("x", X, self.access, self.dtype);
         }
         if self.backward.is_some() {
-            text += &access::read("dy", DY, self.vec4, DType::F32);
+            text += &access::read("dy", DY, self.access, DType::F32);
         }
         text
     }
@@ -158,7 +158,7 @@ impl Variant {
         let split = self.pass != Pass::Rows;
         let mut all = vec![
             include_str!("../../shaders/softmax_op/params.wgsl"),
-            if self.vec4 {
+            if self.access.in_fours() {
                 include_str!("../../shaders/softmax_op/places_vec4.wgsl")
             } else {
                 include_str!("../../shaders/softmax_op/places_scalar.wgsl")

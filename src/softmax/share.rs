@@ -2,6 +2,7 @@
 
 use super::problem::{Problem, RowLayout};
 use crate::caps::{AdapterClass, Caps};
+use crate::shader::tensor::Access;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
@@ -19,8 +20,8 @@ pub(super) struct Share {
     pub lots: u32,
     /// Every tile is full: then no load or store stands in a branch or a loop.
     pub full: bool,
-    /// Elements are loaded and stored in fours.
-    pub vec4: bool,
+    /// How elements are loaded and stored.
+    pub access: Access,
     /// A workgroup is one subgroup.
     pub subgroup: bool,
 }
@@ -34,8 +35,14 @@ const ELEMENTS_OF_WORKGROUP: u64 = 32_768;
 impl Share {
     pub(super) fn new(problem: &Problem, backward: bool, caps: &Caps) -> Share {
         let len = problem.len;
-        let vec4 = len.is_multiple_of(4) && fours(&problem.x_layout, len) && fours(&problem.out_layout, len);
         let cpu = caps.class == AdapterClass::Cpu;
+        let in_fours =
+            len.is_multiple_of(4) && fours(&problem.x_layout, len) && fours(&problem.out_layout, len);
+        let access = match in_fours {
+            true if cpu && caps.shader_int64 => Access::Wide,
+            true => Access::Vec4,
+            false => Access::Scalar,
+        };
         // On a processor that plays a GPU, a workgroup that is one vector register needs no memory and no barrier, and a thread may
         // hold more.
         let (wanted, most_vecs, most_tiles, groups) =
@@ -53,7 +60,7 @@ impl Share {
         let merge_threads = threads.max(most_threads.min(64));
         let common = |vecs: u32, chunk: u32, lots: u32, full: bool| {
             let chunks = len.div_ceil(chunk);
-            Share { threads, lanes, merge_threads, vecs, chunk, chunks, lots, full, vec4, subgroup }
+            Share { threads, lanes, merge_threads, vecs, chunk, chunks, lots, full, access, subgroup }
         };
         // Starting a workgroup costs a processor as much as some hundred elements.
         let lots = |of_lot: u64, chunk: u32| {
@@ -93,13 +100,17 @@ impl Share {
     }
 
     pub(super) fn reason(&self) -> String {
-        let Share { threads, lanes, vecs, chunk, chunks, .. } = self;
+        let Share { threads, lanes, vecs, chunk, chunks, access, .. } = self;
         let held = if self.one_tile() {
             format!("{} elements each, loaded once", 4 * vecs)
         } else {
             format!("{} elements each at a time, loaded once for the sums and once for the result", 4 * vecs)
         };
-        let access = if self.vec4 { "in fours" } else { "one by one" };
+        let access = match access {
+            Access::Vec4 => "in fours",
+            Access::Wide => "in fours of two words of 64 bits",
+            Access::Scalar => "one by one",
+        };
         if *chunks > 1 {
             format!(
                 "a row is shared by {chunks} workgroups of {threads} threads, whose partial results are merged: {chunk} elements for each, {held}, {access}"

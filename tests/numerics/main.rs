@@ -33,4 +33,5 @@ mod stats;
 mod storage;
 mod tiles;
 mod top_k;
+mod wide_words;
 mod windows;

@@ -1,7 +1,7 @@
 //! Every generated shader of the operations, without a device: plain WGSL that translates to every back end's language, within
 //! WebGPU's default limits.
 
-use crate::sources::sources;
+use crate::sources::{sources, wide_sources};
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::proc::{BoundsCheckPolicies, Layouter};
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
@@ -19,6 +19,7 @@ fn parse(source: &str) -> (naga::Module, ModuleInfo) {
     let mut capabilities = Capabilities::empty();
     capabilities.set(Capabilities::SHADER_FLOAT16_IN_FLOAT32, is_for(source, " f16"));
     capabilities.set(Capabilities::SUBGROUP, is_for(source, " subgroup"));
+    capabilities.set(Capabilities::SHADER_INT64, is_for(source, " wide"));
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     if is_for(source, " subgroup") {
         validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(
@@ -32,26 +33,26 @@ fn parse(source: &str) -> (naga::Module, ModuleInfo) {
 
 #[test]
 fn every_shader_in_every_language() {
-    let all = sources();
-    assert!(all.len() > 100, "{} shaders", all.len());
-    for source in &all {
+    let (all, wide) = (sources(), wide_sources());
+    assert!(all.len() > 100 && wide.len() > 50, "{} and {} shaders", all.len(), wide.len());
+    for source in all.iter().chain(&wide) {
         let name = source.lines().next().unwrap_or_default();
         let (module, info) = parse(source);
         limits(name, &module, &info);
         let options = spv::Options { lang_version: (1, 3), ..Default::default() };
         let words = spv::write_vec(&module, &info, &options, None);
         words.unwrap_or_else(|e| panic!("{name} to SPIR-V: {e}"));
-        let options = msl::Options { fake_missing_bindings: true, ..Default::default() };
+        let (options, wide) = (msl_options(), is_for(source, " wide"));
         msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())
             .unwrap_or_else(|e| panic!("{name} to MSL: {e}"));
         let mut text = String::new();
-        let options = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+        let options = hlsl_options(wide);
         hlsl::Writer::new(&mut text, &options, &hlsl::PipelineOptions::default())
             .write(&module, &info, None)
             .unwrap_or_else(|e| panic!("{name} to HLSL: {e}"));
-        // OpenGL has no subgroups.
+        // OpenGL has no subgroups, and no words of 64 bits.
         let versions = [glsl::Version::Desktop(430), glsl::Version::new_gles(310)];
-        for version in versions.into_iter().filter(|_| !is_for(source, " subgroup")) {
+        for version in versions.into_iter().filter(|_| !wide && !is_for(source, " subgroup")) {
             for entry in &module.entry_points {
                 let options = glsl::Options { version, ..Default::default() };
                 let pipeline = glsl::PipelineOptions {
@@ -66,6 +67,17 @@ fn every_shader_in_every_language() {
             }
         }
     }
+}
+
+/// Metal has words of 64 bits since version 2.3 of its language.
+fn msl_options() -> msl::Options {
+    msl::Options { fake_missing_bindings: true, lang_version: (2, 3), ..Default::default() }
+}
+
+/// And DX12 since version 6.0 of its.
+fn hlsl_options(wide: bool) -> hlsl::Options {
+    let plain = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+    if wide { hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..plain } } else { plain }
 }
 
 /// Storage buffers, threads and workgroup memory, and no word that needs a feature or an atomic.
@@ -89,13 +101,14 @@ fn limits(name: &str, module: &naga::Module, info: &ModuleInfo) {
 
 #[test]
 fn texts_use_no_feature() {
-    for source in sources() {
+    for source in sources().into_iter().chain(wide_sources()) {
         let code: String =
             source.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
         let subgroup = is_for(&source, " subgroup");
         for word in ["enable", "requires", "override", "f16", "subgroup", "ptr<"] {
             assert!(!code.contains(word) || (word == "subgroup" && subgroup), "{word} in\n{source}");
         }
+        assert_eq!(code.contains("u64"), is_for(&source, " wide"), "{source}");
         // Lists are counted, and never asked for their order.
         let lists =
             ["narrow", "threshold", "target_pass", "round_pass", "list_pass", "search_pass", "keep_pass"]

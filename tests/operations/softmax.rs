@@ -499,3 +499,70 @@ fn short_rows_where_loops_are_left_early() {
         }
     }
 }
+
+/// Words of 64 bits move the same elements: the results are the same to the bit, forward and backward, in place and not, whatever is stored.
+#[test]
+fn wide_words_change_no_bit() {
+    let gpu = gpu!();
+    if !op(gpu).caps().shader_int64 {
+        common::say(&format!(
+            "{}: without SHADER_INT64 on {}, nothing to compare",
+            common::test_name(),
+            gpu.name
+        ));
+        return;
+    }
+    let [plain, wide] = [false, true].map(|has| {
+        let mut caps = op(gpu).caps().clone();
+        (caps.class, caps.shader_int64) = (AdapterClass::Cpu, has);
+        caps
+    });
+    let mut rng = Rng::new(13);
+    for len in [100u32, 1024, 1152, 70_000] {
+        let x = numbers(&mut rng, 3, len as usize, 3.0);
+        for kind in Kind::ALL {
+            let problem = with_stats(Problem::new(3, len).kind(kind).temperature(RowTemperature::Value(0.7)));
+            let stored = [DType::F16, DType::Bf16].map(|dtype| problem.clone().x_type(dtype));
+            for problem in [problem.clone(), problem.in_place()].into_iter().chain(stored) {
+                let [plain, wide] = [&plain, &wide].map(|caps| Plan::new(&problem, caps).expect("a plan"));
+                assert!(plain.reason().contains("in fours") && !plain.reason().contains("64 bits"));
+                assert!(wide.reason().contains("64 bits"), "{}", wide.reason());
+                let got = [&plain, &wide].map(|plan| check_plan(gpu, plan, &Inputs::new(&x)));
+                assert_eq!(got[0], got[1], "{problem:?}");
+            }
+        }
+    }
+}
+
+/// The largest element is the same whether its place is asked for or not, and so is everything else: rows of every sign, zeros of both, numbers
+/// below the normal ones looked at closely, and -inf among them and all over.
+#[test]
+fn the_largest_without_its_place() {
+    let gpu = gpu!();
+    let tiny = f32::from_bits(1);
+    let special: [&[f32]; 9] = [
+        &[-1.0, -2.0, -3.0, -0.5],
+        &[-0.0, 0.0, -0.0, -1.0],
+        &[-0.0, -0.0, -1e-30, -1.0],
+        &[tiny, 3.0 * tiny, 2.0 * tiny, 0.0],
+        &[-tiny, -3.0 * tiny, -2.0 * tiny, -4.0 * tiny],
+        &[f32::NEG_INFINITY, -f32::MAX, f32::NEG_INFINITY, -3e38],
+        &[f32::NEG_INFINITY; 4],
+        &[f32::MAX, -f32::MAX, 1.0, f32::NEG_INFINITY],
+        &[-1e-20, f32::NEG_INFINITY, 1e-20, -1.0],
+    ];
+    for len in [4usize, 36, 128, 1024, 4100, 70_000] {
+        // Each four in turn, at places that all lanes and tiles have.
+        let x: Vec<f32> = special.iter().flat_map(|four| (0..len).map(|n| four[(n / 3 + n) % 4])).collect();
+        for tau in [1e-30, 1.0] {
+            for kind in [Kind::Softmax, Kind::LogSoftmax] {
+                let problem = Problem::new(special.len() as u32, len as u32)
+                    .kind(kind)
+                    .temperature(RowTemperature::Value(tau));
+                let without = check(gpu, &problem, &Inputs::new(&x));
+                let with = check(gpu, &problem.with_argmax(), &Inputs::new(&x));
+                assert_eq!(without.out, with.out, "{len} {tau} {kind:?}");
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use wgpu_attention::sampling::{self, Chain, Step};
 use wgpu_attention::softmax::{Kind, Plan, Problem, RowTemperature};
 use wgpu_attention::{AdapterClass, Caps, DType};
 
-/// Each text once.
+/// Each text once: those in WGSL as all devices have it.
 pub fn sources() -> Vec<String> {
     let mut all = Vec::new();
     for (class, subgroup) in
@@ -15,6 +15,24 @@ pub fn sources() -> Vec<String> {
         all.extend(softmax(&caps));
         all.extend(sampling(&caps));
     }
+    unique(all)
+}
+
+/// Those with words of 64 bits, which naga's WGSL has and that of browsers has not.
+#[allow(dead_code, reason = "Tint is not given them")]
+pub fn wide_sources() -> Vec<String> {
+    let mut caps = Caps::from_limits(&wgpu_attention::wgpu::Limits::default(), AdapterClass::Cpu);
+    caps.shader_int64 = true;
+    let mut all = Vec::new();
+    for subgroup in [None, Some(8)] {
+        caps.subgroup_size = subgroup;
+        all.extend(softmax(&caps));
+    }
+    all.retain(|source| source.lines().next().is_some_and(|name| name.contains(" wide")));
+    unique(all)
+}
+
+fn unique(mut all: Vec<String>) -> Vec<String> {
     all.sort_unstable();
     all.dedup();
     all

@@ -61,6 +61,9 @@ pub(crate) struct PlanArgs {
     /// Whether f16 is a type of the shader's own, with the device's feature for it, or unpacked [default: the planner's choice]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, help_heading = "Plan")]
     native_f16: Option<bool>,
+    /// Whether the row kernel loads and stores words of 64 bits, with the device's feature for them [default: the planner's choice]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, help_heading = "Plan")]
+    wide_words: Option<bool>,
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {
@@ -86,7 +89,8 @@ impl PlanArgs {
             TileMaskArg::Classified => TileMask::Classified,
             TileMaskArg::Each => TileMask::Each,
         });
-        (options.tiles, options.rows, options.native_f16) = (self.tiles, self.rows, self.native_f16);
+        (options.tiles, options.rows) = (self.tiles, self.rows);
+        (options.native_f16, options.wide_words) = (self.native_f16, self.wide_words);
         options
     }
 }

@@ -281,6 +281,9 @@ pub(crate) fn main(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     if let Some(reason) = plan.f16_reason() {
         writeln!(out, "f16      {reason}")?;
     }
+    if let Some(reason) = plan.words_reason() {
+        writeln!(out, "words    {reason}")?;
+    }
     if !in_float64 {
         return Ok(ExitCode::SUCCESS);
     }

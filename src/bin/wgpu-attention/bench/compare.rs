@@ -139,6 +139,7 @@ mod tests {
                 copy: 1.0,
                 read: 1.0,
                 workgroup: 1.0,
+                wide_copy: None,
                 matrix: None,
             },
             rows,

@@ -95,7 +95,7 @@ impl Bench<'_> {
         let median = times.median().max(1e-9);
         let [q1, q3] = times.quartiles();
         // What is written goes through memory as a copy does.
-        let memory = if operation == "sampling" { self.roofs.memory() } else { self.roofs.copy };
+        let memory = if operation == "sampling" { self.roofs.memory() } else { self.roofs.best_copy() };
         let floors = [(bytes as f64 / memory, Limit::Memory), (exps as f64 / self.roofs.exp2, Limit::Exp2)];
         let (floor, limit) = if floors[1].0 > floors[0].0 { floors[1] } else { floors[0] };
         OperationRow {

@@ -16,6 +16,7 @@ pub(super) fn roofs(report: &Report) -> Vec<(&'static str, f64, &'static str)> {
         ("read", r.read / 1e9, "GB/s"),
         ("workgroup memory", r.workgroup / 1e9, "GB/s"),
     ];
+    roofs.extend(r.wide_copy.map(|copy| ("copy in 64-bit words", copy / 1e9, "GB/s")));
     roofs.extend(r.matrix.map(|matrix| ("matrix", matrix / 1e9, "GFLOP/s")));
     roofs
 }

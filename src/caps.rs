@@ -194,8 +194,9 @@ impl Caps {
 
 /// Features that this crate can use where the device has them: timestamps, for [`Bound::encode_timed`](crate::Bound::encode_timed),
 /// subgroups, for [`Kernel::Rows`](crate::Kernel::Rows), f16 as a type of the shader's own, for tensors that are stored so
-/// ([`PlanOptions::native_f16`](crate::PlanOptions)), and whole numbers of 64 bits, as which a processor that plays a GPU moves the
-/// elements of [`Softmax`](crate::softmax::Softmax). None is needed, and none for f16 or bf16.
+/// ([`PlanOptions::native_f16`](crate::PlanOptions)), and whole numbers of 64 bits, as which [`Kernel::Rows`](crate::Kernel::Rows)
+/// ([`PlanOptions::wide_words`](crate::PlanOptions)) and [`Softmax`](crate::softmax::Softmax) move numbers on a processor that plays a GPU. None is
+/// needed, and none for f16 or bf16.
 pub const OPTIONAL_FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY
     .union(wgpu::Features::SUBGROUP)
     .union(wgpu::Features::SHADER_F16)

@@ -280,7 +280,7 @@ pub struct PipelineKey {
     pub rows: Option<RowTiles>,
     /// Sizes of the matrix kernel, where it is that.
     pub matrix: Option<MatrixTiles>,
-    /// How q, k, v and out are fetched.
+    /// How numbers of q, k, v and out are loaded and stored.
     pub access: [Access; 4],
     /// How q, k, v and out are stored.
     pub dtypes: [DType; 4],

@@ -52,8 +52,8 @@ pub struct PlanOptions {
     /// `SHADER_F16`, rather than unpacked. `Some(true)` is an error where that cannot be.
     #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
     pub native_f16: Option<bool>,
-    /// Whether the row kernel loads and stores words of 64 bits, with the feature `SHADER_INT64`, in rows that are aligned to four numbers.
-    /// `Some(true)` is an error where that cannot be.
+    /// Whether the row kernel loads and stores words of 64 bits, with the feature `SHADER_INT64`, in rows that are aligned to four numbers;
+    /// by itself it does on processors that play a GPU, and on no other adapter. `Some(true)` is an error where that cannot be.
     #[cfg_attr(feature = "measure", serde(default, skip_serializing_if = "Option::is_none"))]
     pub wide_words: Option<bool>,
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use wgpu_attention::measure::{Clock, Effort, Roofs, Stopwatch, Work};
 use wgpu_attention::tune::{Outcome, Stop, Tuner, Tuning, TuningError};
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, MaskFormat, MatrixTiles, PlanOptions, Problem, Sink, Stats,
-    Temperature, Window,
+    AdapterClass, Alignment, Broadcast, DType, Kernel, MaskFormat, MatrixTiles, PlanOptions, Problem, Sink,
+    Stats, Temperature, Window,
 };
 
 fn every_option() -> Problem {
@@ -76,6 +76,9 @@ fn both_clocks_count_the_same_work() {
         pollster::block_on(Roofs::measure(&gpu.attention, &best, Duration::from_millis(300))).unwrap();
     let all = [roofs.fma, roofs.dot, roofs.exp2, roofs.copy, roofs.read, roofs.workgroup];
     assert!(all.iter().all(|r| r.is_finite() && *r > 1e6), "{roofs:?}");
+    let caps = gpu.attention.caps();
+    assert_eq!(roofs.wide_copy.is_some(), caps.shader_int64 && caps.class == AdapterClass::Cpu);
+    assert!(roofs.wide_copy.is_none_or(|r| r.is_finite() && r > 1e6), "{roofs:?}");
     assert_eq!(roofs.matrix.is_some(), gpu.has_matrices());
     assert!(roofs.matrix.is_none_or(|r| r.is_finite() && r > 1e6), "{roofs:?}");
 }

@@ -23,7 +23,7 @@ pub struct Roofs {
     /// Bytes that a copy between two buffers reads and writes, each counted; in vec4s of f32, as any device can.
     pub copy: f64,
     /// The same in words of 64 bits, with which a processor that plays a GPU has half the loads and stores; `None` where the device lacks
-    /// them ([`Caps::shader_int64`](crate::Caps::shader_int64)).
+    /// them ([`Caps::shader_int64`](crate::Caps::shader_int64)) and on other adapters, for which nothing here moves such words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wide_copy: Option<f64>,
     /// Bytes that workgroups read from a buffer, which decoding does most of the time: each thread its own, or all the same at a time.
@@ -67,7 +67,7 @@ impl Roofs {
     /// [`Error::Driver`], [`Error::OutOfMemory`], [`Error::DeviceLost`].
     pub async fn measure(attention: &Attention, stopwatch: &Stopwatch, time: Duration) -> Result<Roofs> {
         let has_matrices = !attention.caps().matrix_sizes.is_empty();
-        let has_words = attention.caps().shader_int64;
+        let has_words = attention.caps().shader_int64 && attention.caps().class == AdapterClass::Cpu;
         let share =
             time / ((3 + u32::from(has_matrices)) * CHAINS.len() as u32 + 6 + 2 * u32::from(has_words));
         let mut best = [0.0f64; 9];
@@ -323,6 +323,25 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_faster_copy_is_the_roof_of_copies() {
+        let plain = Roofs {
+            fma: 1.0,
+            dot: 1.0,
+            exp2: 1.0,
+            copy: 2.0,
+            wide_copy: None,
+            read: 3.0,
+            workgroup: 1.0,
+            matrix: None,
+        };
+        assert_eq!((plain.best_copy(), plain.memory()), (2.0, 3.0));
+        let wide = Roofs { wide_copy: Some(4.0), ..plain };
+        assert_eq!((wide.best_copy(), wide.memory()), (4.0, 4.0));
+        let slow = Roofs { wide_copy: Some(1.0), ..plain };
+        assert_eq!((slow.best_copy(), slow.memory()), (2.0, 3.0));
+    }
 
     #[test]
     fn every_roof_is_valid_wgsl_and_unrolled() {

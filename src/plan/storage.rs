@@ -31,6 +31,9 @@ pub(super) fn native_f16(
         (Some(reason), _) => Ok((false, Some(format!("unpacked: {reason}")))),
         (None, Some(true)) => Ok((true, Some("a type of the shader: it was asked for".to_owned()))),
         (None, Some(false)) => Ok((false, Some("unpacked: it was asked for".to_owned()))),
+        (None, None) if options.wide_words == Some(true) => {
+            Ok((false, Some("unpacked: words of 64 bits were asked for".to_owned())))
+        }
         (None, None) => Ok(match caps.class {
             AdapterClass::Cpu => (false, Some("unpacked, which was mostly faster on processors".to_owned())),
             _ => (true, Some("a type of the shader: the device has the feature SHADER_F16".to_owned())),

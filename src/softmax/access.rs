@@ -52,12 +52,12 @@ fn load(name: &str, binding: &str, access: Access, dtype: DType) -> String {
         (true, _) => {
             let words = words_of(access, dtype, &format!("{binding}[(start + at.x) >> 2u]"));
             match dtype {
-                DType::F32 => words + "    let found = words;\n",
+                DType::F32 => words + "    let fetched = words;\n",
                 _ => format!(
                     "{words}    let halves = vec4<u32>(words.x & 0xffffu, words.x >> 16u, words.y & 0xffffu, words.y >> 16u);
-    var found = vec4<u32>();
+    var fetched = vec4<u32>();
     for (var e = 0u; e < 4u; e++) {{ // unroll
-        found[e] = {};
+        fetched[e] = {};
     }}
 ",
                     widened(dtype, "halves[e]")
@@ -65,18 +65,18 @@ fn load(name: &str, binding: &str, access: Access, dtype: DType) -> String {
             }
         }
         (false, DType::F32) => format!(
-            "    var found = vec4<u32>();
+            "    var fetched = vec4<u32>();
     for (var e = 0u; e < 4u; e++) {{ // unroll
-        found[e] = {binding}[start + at[e] * params.{name}.step];
+        fetched[e] = {binding}[start + at[e] * params.{name}.step];
     }}
 "
         ),
         (false, _) => format!(
-            "    var found = vec4<u32>();
+            "    var fetched = vec4<u32>();
     for (var e = 0u; e < 4u; e++) {{ // unroll
         let place = start + at[e] * params.{name}.step;
         let half = ({binding}[place >> 1u] >> (16u * (place & 1u))) & 0xffffu;
-        found[e] = {};
+        fetched[e] = {};
     }}
 ",
             widened(dtype, "half")
@@ -93,9 +93,9 @@ fn load_{name}4(start: u32, tile: u32, v: u32, lane: u32, end: u32) -> vec4<u32>
         at = min(places, vec4<u32>({last}));
     }}
 {body}    if (FULL) {{
-        return found;
+        return fetched;
     }}
-    return select(vec4<u32>(MINUS_INFINITY_BITS), found, places < vec4<u32>(end));
+    return select(vec4<u32>(MINUS_INFINITY_BITS), fetched, places < vec4<u32>(end));
 }}
 "
     )

@@ -108,7 +108,7 @@ impl Share {
         };
         let access = match access {
             Access::Vec4 => "in fours",
-            Access::Wide => "in fours of two words of 64 bits",
+            Access::Wide => "in fours, in words of 64 bits",
             Access::Scalar => "one by one",
         };
         if *chunks > 1 {

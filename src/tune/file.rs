@@ -2,7 +2,7 @@
 
 use super::search::Tuned;
 use crate::caps::Caps;
-use crate::kernel::{Kernel, PipelineKey};
+use crate::kernel::{Access, Kernel, PipelineKey};
 use crate::plan::{Plan, PlanOptions, Tiles};
 use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
@@ -126,8 +126,9 @@ impl DeviceName {
 pub(super) fn class(problem: &Problem, key: &PipelineKey) -> String {
     // The variant without what is to be chosen.
     let tiles = Tiles { threads: 1, row_groups: 1, keys_per_thread: 1, dim_chunk: 1, v_chunk: 0 };
-    let variant =
-        PipelineKey { kernel: Kernel::Naive, tiles, rows: None, matrix: None, ..key.clone() }.to_string();
+    let plain = PipelineKey { kernel: Kernel::Naive, tiles, rows: None, matrix: None, ..key.clone() };
+    let access = key.access.map(|access| if access == Access::Wide { Access::Vec4 } else { access });
+    let variant = PipelineKey { access, native_f16: false, ..plain }.to_string();
     let variant = variant.replace("attention/naive ", "").replace(" 1 threads", "");
     let s = &problem.shape;
     let heads = u64::from(s.batch) * u64::from(s.q_heads);
@@ -154,7 +155,13 @@ impl Tuning {
         let problem = planned.problem();
         let (device, class) = (DeviceName::of(device), class(problem, planned.key()));
         let entry = self.entries.iter().rev().find(|entry| entry.is_for(&device, &class))?;
-        let plan = Plan::new(problem, caps, &entry.options).ok()?;
+        // What a device lacks that was there when it was tuned is left to the planner.
+        let options = PlanOptions {
+            native_f16: entry.options.native_f16.filter(|_| caps.shader_f16),
+            wide_words: entry.options.wide_words.filter(|_| caps.shader_int64),
+            ..entry.options
+        };
+        let plan = Plan::new(problem, caps, &options).ok()?;
         let reason = format!(
             "tuning found it fastest here for this class of problems, {:.3} against {:.3} ms",
             entry.seconds * 1e3,

@@ -192,6 +192,9 @@ fn run_takes_storage_plans_and_user_code() {
         assert_eq!(text.contains("staged"), rows.contains("staged"), "{text}");
     }
     assert!(run(&["--dtype", "f16", "--native-f16", "no", "--check"]).contains("unpacked: "));
+    // Nothing is said of words where the device has none of 64 bits.
+    let text = run(&["--kernel", "rows", "--wide-words", "no", "--check"]);
+    assert!(!text.contains("words    ") || text.contains("of 32 bits: it was asked for"), "{text}");
 
     // What a case says of them is what was computed.
     run(&[

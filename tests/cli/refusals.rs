@@ -65,6 +65,7 @@ fn run_says_what_is_wrong_with_its_options() {
     }
     wrong(&["--rows", "8,5,2,2"], &["rows.rows", "1 to 4"]);
     wrong(&["--native-f16", "yes"], &["f16", "no tensor"]);
+    wrong(&["--kernel", "tiled", "--wide-words", "yes"], &["words of 64 bits", "only the row kernel"]);
 }
 
 /// What scores cannot be told of, or numbers that are none, are refused before anything is computed: no line says that something was.

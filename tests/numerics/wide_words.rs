@@ -109,6 +109,9 @@ fn asked_for_where_they_cannot_be() {
     let narrow = Plan::new(&even, &with, &rows.wide_words(false)).unwrap();
     assert_eq!(narrow.key().access, [Access::Vec4; 4]);
     assert!(narrow.words_reason().is_some_and(|reason| reason.contains("asked for")), "{narrow}");
+    // Who asks for words of 64 bits, and not for f16 as a type, has them.
+    let both = Plan::new(&f16, &with, &rows.wide_words(true)).unwrap();
+    assert!(both.key().access == [Access::Wide; 4] && !both.key().native_f16, "{both}");
     // A graphics card loads 16 bytes at once as it is.
     with.class = AdapterClass::Discrete;
     let card = Plan::new(&even, &with, &rows).unwrap();

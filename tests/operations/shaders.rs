@@ -42,7 +42,8 @@ fn every_shader_in_every_language() {
         let options = spv::Options { lang_version: (1, 3), ..Default::default() };
         let words = spv::write_vec(&module, &info, &options, None);
         words.unwrap_or_else(|e| panic!("{name} to SPIR-V: {e}"));
-        let (options, wide) = (msl_options(), is_for(source, " wide"));
+        let wide = is_for(source, " wide");
+        let options = msl_options(wide);
         msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())
             .unwrap_or_else(|e| panic!("{name} to MSL: {e}"));
         let mut text = String::new();
@@ -70,8 +71,9 @@ fn every_shader_in_every_language() {
 }
 
 /// Metal has words of 64 bits since version 2.3 of its language.
-fn msl_options() -> msl::Options {
-    msl::Options { fake_missing_bindings: true, lang_version: (2, 3), ..Default::default() }
+fn msl_options(wide: bool) -> msl::Options {
+    let plain = msl::Options { fake_missing_bindings: true, ..Default::default() };
+    if wide { msl::Options { lang_version: (2, 3), ..plain } } else { plain }
 }
 
 /// And DX12 since version 6.0 of its.
@@ -100,7 +102,7 @@ fn limits(name: &str, module: &naga::Module, info: &ModuleInfo) {
 }
 
 #[test]
-fn texts_use_no_feature() {
+fn texts_use_no_feature_but_what_they_are_for() {
     for source in sources().into_iter().chain(wide_sources()) {
         let code: String =
             source.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");

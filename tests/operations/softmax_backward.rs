@@ -1,7 +1,8 @@
 //! Gradients of softmax, log-softmax, sparsemax and entmax, also with respect to the temperature.
 
-use crate::common::{Gpu, Guarded, POISON, Rng};
+use crate::common::{self, Gpu, Guarded, POISON, Rng};
 use crate::gpu;
+use wgpu_attention::AdapterClass;
 use wgpu_attention::softmax::{
     self, Buffers, Gradients, Inputs, Kind, Plan, Problem, RowLayout, RowTemperature, Softmax,
 };
@@ -141,6 +142,49 @@ fn the_reference_is_the_derivative_of_the_reference() {
             }
             let slope = (value(&x, tau + step) - value(&x, tau - step)) / (2.0 * f64::from(step));
             approx::assert_abs_diff_eq!(slope, dtau[0].value, epsilon = 2e-3);
+        }
+    }
+}
+
+/// Words of 64 bits move the same numbers, to the bit; and a card's share of a row, in fours, is right too.
+#[test]
+fn wide_words_change_no_bit() {
+    let gpu = gpu!();
+    let softmax = Softmax::new(&gpu.device);
+    let device = softmax.caps().clone();
+    if !device.shader_int64 {
+        common::say(&format!(
+            "{}: without SHADER_INT64 on {}, only words of 32 bits",
+            common::test_name(),
+            gpu.name
+        ));
+    }
+    let mut rng = Rng::new(31);
+    for len in [100usize, 1024, 1152, 40_000] {
+        for kind in Kind::ALL {
+            let problem = Problem::new(2, len as u32).kind(kind).temperature(RowTemperature::Value(1.5));
+            let x: Vec<f32> = (0..2 * len).map(|_| rng.normal()).collect();
+            let d_out: Vec<f32> = (0..2 * len).map(|_| rng.normal()).collect();
+            let out = softmax.run_blocking(&gpu.queue, &problem, &Inputs::new(&x)).expect("forward").out;
+            let truth = softmax::gradient_truth(&problem, [&out, &d_out], None).expect("the reference");
+            for with_temperature in [true, false] {
+                let [narrow, wide, _] = [
+                    (AdapterClass::Cpu, false),
+                    (AdapterClass::Cpu, device.shader_int64),
+                    (AdapterClass::Discrete, false),
+                ]
+                .map(|(class, has)| {
+                    let mut caps = device.clone();
+                    (caps.class, caps.shader_int64) = (class, has);
+                    let plan = Plan::backward(&problem, with_temperature, &caps).expect("a plan");
+                    assert_eq!(plan.reason().contains("64 bits"), has, "{plan}");
+                    let got = run(gpu, &plan, [&out, &d_out], None, with_temperature);
+                    let comparison = got.compare(&truth);
+                    assert!(comparison.passes(), "{}\n{plan}\n{problem:?}\n{comparison:?}", gpu.name);
+                    got
+                });
+                assert_eq!(narrow, wide, "{problem:?}");
+            }
         }
     }
 }

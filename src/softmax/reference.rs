@@ -28,6 +28,9 @@ const EPS: f64 = 1.0 / (1u64 << 24) as f64;
 const LOG2_NEAR_1: f64 = 1.0 / (1u64 << 21) as f64;
 /// Numbers below f32's normal range may be flushed to 0, a few times on the way.
 const TINY: f64 = 1e-36;
+/// And so may elements, their halves and the difference of two, each by less than 2^-125 of an element: what they come to is this by the
+/// temperature, and counts where that is below 1e-30.
+const FLUSHED: f64 = 3.0 / (1u128 << 125) as f64;
 
 /// The right answer. All statistics are there where the kind has them, whether asked for or not.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -135,7 +138,8 @@ fn exponential(kind: Kind, row: &[f64], max: f64, tau: f64, truth: &mut Truth) -
     let changes = growth((seen as f64).min(100.0 + seen as f64 / 32768.0));
     let d = |x: f64| (max - x) / tau * log2_e;
     // Of exp2(d) alone, and of a term of the sum.
-    let exp_error = |d: f64| 2.0 * EPS * (3.0 + 2.0 * d) + 7.0 * EPS * d;
+    let flushed = FLUSHED / tau;
+    let exp_error = |d: f64| 2.0 * EPS * (3.0 + 2.0 * d) + 7.0 * EPS * d + flushed;
     let term_error = |d: f64| exp_error(d) + EPS * (6.0 * changes + 11.0 * d);
 
     let terms: Vec<f64> = row.iter().map(|&x| (-d(x) / log2_e).exp()).collect();
@@ -154,7 +158,7 @@ fn exponential(kind: Kind, row: &[f64], max: f64, tau: f64, truth: &mut Truth) -
     let ln_error = sum_error * 1.01 + LOG2_NEAR_1 + 6.0 * EPS * ln_sum.abs();
 
     let lse = max / tau + ln_sum;
-    let lse_bound = ln_error + 6.0 * EPS * (max / tau).abs() + 2.0 * EPS * lse.abs() + TINY;
+    let lse_bound = ln_error + 6.0 * EPS * (max / tau).abs() + 2.0 * EPS * lse.abs() + flushed + TINY;
     // Beyond f32 there is no right answer.
     let beyond = (max / tau).abs() > 3.3e38;
     truth.lse.push(Bounded { value: lse, bound: if beyond { f64::INFINITY } else { lse_bound } });
@@ -185,7 +189,7 @@ fn exponential(kind: Kind, row: &[f64], max: f64, tau: f64, truth: &mut Truth) -
             Kind::LogSoftmax => {
                 let z = (x - max) / tau;
                 let value = z - ln_sum;
-                let bound = ln_error + 8.0 * EPS * z.abs() + 2.0 * EPS * value.abs() + TINY;
+                let bound = ln_error + 8.0 * EPS * z.abs() + 2.0 * EPS * value.abs() + flushed + TINY;
                 // Results below the range of f32 are cut off there.
                 Bounded { value, bound: if z < -3.3e38 { f64::INFINITY } else { bound } }
             }
@@ -221,7 +225,7 @@ fn sparse(kind: Kind, row: &[f64], max: f64, tau: f64) -> Vec<Bounded> {
             threshold = t;
         }
     }
-    let y_error = 8.0 * EPS;
+    let y_error = 8.0 * EPS + FLUSHED / tau;
     let v_error = 2.0 * y_error + 4.0 * sum_error(row.len()) + 8.0 * EPS;
     y.iter()
         .map(|&y| {

@@ -33,10 +33,11 @@ const HIDES = POSITIONS || CONTENTS || BIAS || TOP_K;
 @compute @workgroup_size(THREADS)
 fn attention(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) index: u32,
     @builtin(subgroup_id) subgroup: u32,
     @builtin(num_subgroups) subgroups: u32,
 ) {
+    let lane = held(index);
     let number = group_number(group, params.groups_x);
     if (number >= params.row_tiles * params.heads * params.batches) {
         return;

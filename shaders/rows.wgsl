@@ -16,6 +16,9 @@
 //               (With LAZY o = o + p v, see below.)
 // This order is what keeps values in registers on processors that play a GPU, for which the kernel was made: there a subgroup is a vector
 // register, and q and o lie in the stack, from where they are read once a tile (o) or once KEYS_AT_ONCE keys (q).
+//
+// With FENCED nobody waits for anything at the barriers between stretches of STRETCH vec4s of a head. They are there because a compiler orders what
+// stands between two of them by itself: left to order all of a tile, it has more under way than there are registers, and takes longer to say so.
 
 // Tiles whose weights are summed before they meet the sum of those before.
 const BLOCK = 64u;
@@ -143,58 +146,79 @@ fn attend(group: vec3<u32>, lane: u32) {
         }
         // Where it is always so, no compiler sees the choice (the host takes the branch).
         let takes_part = tile < own_range.end && (tile + KEYS > own_range.start || tile < own_range.keep);
-        if (takes_part) { // choose
-            // ---- scores
-            var s = array<vec4<f32>, KEYS>();
-            var key_squares = array<f32, KEYS>();
-            let own_key = min(tile + lane % KEYS, last_key);
-            if (BROADCAST) { // choose
-                let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key);
-                var own = array<vec4<f32>, OWN_K>();
-                var own_squares = 0.0;
-                for (var d = 0u; d < OWN_K; d++) { // unroll
-                    own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
-                    if (QK_NORM) {
-                        // Lanes beyond the last dim repeat it.
-                        own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
-                    }
-                }
-                for (var g = 0u; g < KEY_STEPS; g++) { // unroll
-                    for (var d = 0u; d < QK_DIM4; d++) { // unroll
-                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                            let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
-                            s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
-                        }
-                    }
-                }
+
+        // ---- scores
+        var s = array<vec4<f32>, KEYS>();
+        var key_squares = array<f32, KEYS>();
+        let own_key = min(tile + lane % KEYS, last_key);
+        if (BROADCAST) { // choose
+            let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key);
+            var own = array<vec4<f32>, OWN_K>();
+            var own_squares = 0.0;
+            for (var d = 0u; d < OWN_K; d++) { // unroll
+                own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
                 if (QK_NORM) {
-                    for (var c = 0u; c < KEYS; c++) { // unroll
-                        for (var n = 0u; n < SPREAD; n++) { // unroll
-                            key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
-                        }
-                    }
+                    // Lanes beyond the last dim repeat it.
+                    own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
                 }
-            } else {
-                // One sum over all dims for each score: with the sums of four that handing round has, more is alive than 16 registers hold,
-                // and processors with 32 hand round.
-                for (var g = 0u; g < KEY_STEPS; g++) { // unroll
-                    for (var d = 0u; d < QK_DIM4; d++) { // unroll
-                        var k = array<vec4<f32>, KEYS_AT_ONCE>();
-                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                            k[c] = key4(seq, kv, g * KEYS_AT_ONCE + c, min(tile + g * KEYS_AT_ONCE + c, last_key), d);
-                            if (QK_NORM) {
-                                key_squares[g * KEYS_AT_ONCE + c] += dot(k[c], k[c]);
+            }
+            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+                for (var p = 0u; p < QK_STRETCHES; p++) { // unroll
+                    if (0u < FENCED * g + FENCED * p) { // choose
+                        workgroupBarrier();
+                    }
+                    for (var x = 0u; x < STRETCH; x++) { // unroll
+                        if (p * STRETCH + x < QK_DIM4) { // choose
+                            const d = p * STRETCH + x;
+                            for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                                let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
+                                s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
                             }
-                        }
-                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                            let sum = s[g * KEYS_AT_ONCE + c];
-                            s[g * KEYS_AT_ONCE + c] = add_products(sum, q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k[c]);
                         }
                     }
                 }
             }
+            if (QK_NORM) {
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    for (var n = 0u; n < SPREAD; n++) { // unroll
+                        key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
+                    }
+                }
+            }
+        } else {
+            // One sum over all dims for each score: with the sums of four that handing round has, more is alive than 16 registers hold,
+            // and processors with 32 hand round.
+            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+                for (var p = 0u; p < QK_STRETCHES; p++) { // unroll
+                    if (0u < FENCED * g + FENCED * p) { // choose
+                        workgroupBarrier();
+                    }
+                    if (takes_part) { // choose
+                        for (var x = 0u; x < STRETCH; x++) { // unroll
+                            if (p * STRETCH + x < QK_DIM4) { // choose
+                                const d = p * STRETCH + x;
+                                var k = array<vec4<f32>, KEYS_AT_ONCE>();
+                                for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                                    k[c] = key4(seq, kv, g * KEYS_AT_ONCE + c, min(tile + g * KEYS_AT_ONCE + c, last_key), d);
+                                    if (QK_NORM) {
+                                        key_squares[g * KEYS_AT_ONCE + c] += dot(k[c], k[c]);
+                                    }
+                                }
+                                for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                                    let sum = s[g * KEYS_AT_ONCE + c];
+                                    s[g * KEYS_AT_ONCE + c] =
+                                        add_products(sum, q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k[c]);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
 
-            // ---- softmax
+        // ---- softmax
+        var alpha = vec4<f32>(1.0);
+        if (takes_part) { // choose
             if (QK_NORM) { // choose
                 for (var c = 0u; c < KEYS; c++) { // unroll
                     s[c] *= row_norms * inverse_norm(vec4<f32>(key_squares[c]));
@@ -220,7 +244,6 @@ fn attend(group: vec3<u32>, lane: u32) {
                     row_max = max(row_max, s[c]);
                 }
             }
-            var alpha = vec4<f32>(1.0);
             if (LAZY) { // choose
                 let grew = row_max > state.m + SLACK;
                 if (any(grew)) {
@@ -261,56 +284,68 @@ fn attend(group: vec3<u32>, lane: u32) {
                 state = join(state, recent);
                 recent = empty_state();
             }
+        }
 
-            // ---- output
-            // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So
-            // numbers that are not finite become 0 there, and the rows that do see them become NaN at the end.
-            var own = vec4<f32>(0.0);
-            var own_spoilt = false;
-            var spoilt = array<bool, KEYS>();
-            for (var d = 0u; d < V_DIM4; d++) { // unroll
-                if (BROADCAST) { // choose
-                    if (d % SPREAD == 0u) {
-                        own = load_v(row_start(params.v, seq.b, kv, seq.first_k + own_key), min(d + lane / KEYS, V_DIM4 - 1u));
-                        if (HIDES) {
-                            let bad = not_finite(own) & vec4<bool>(boundary);
-                            own_spoilt = own_spoilt | any(bad);
-                            own = select(own, vec4<f32>(0.0), bad);
+        // ---- output
+        // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So
+        // numbers that are not finite become 0 there, and the rows that do see them become NaN at the end.
+        var own = vec4<f32>(0.0);
+        var own_spoilt = false;
+        var spoilt = array<bool, KEYS>();
+        for (var p = 0u; p < V_STRETCHES; p++) { // unroll
+            if (FENCED) { // choose
+                workgroupBarrier();
+            }
+            if (takes_part) { // choose
+                for (var x = 0u; x < STRETCH; x++) { // unroll
+                    if (p * STRETCH + x < V_DIM4) { // choose
+                        const d = p * STRETCH + x;
+                        if (BROADCAST) { // choose
+                            if (d % SPREAD == 0u) {
+                                own = load_v(row_start(params.v, seq.b, kv, seq.first_k + own_key), min(d + lane / KEYS, V_DIM4 - 1u));
+                                if (HIDES) {
+                                    let bad = not_finite(own) & vec4<bool>(boundary);
+                                    own_spoilt = own_spoilt | any(bad);
+                                    own = select(own, vec4<f32>(0.0), bad);
+                                }
+                            }
                         }
-                    }
-                }
-                var sums = array<vec4<f32>, ROWS_PER_LANE>();
-                for (var c = 0u; c < KEYS; c++) { // unroll
-                    var v = vec4<f32>(0.0);
-                    if (BROADCAST) { // choose
-                        v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
-                    } else {
-                        v = value4(seq, kv, c, min(tile + c, last_key), d);
-                        if (LOOKS) {
-                            let bad = not_finite(v) & vec4<bool>(boundary);
-                            spoilt[c] = spoilt[c] | any(bad);
-                            v = select(v, vec4<f32>(0.0), bad);
-                        }
-                    }
-                    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        if (LAZY) { // choose
-                            o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
-                        } else {
-                            if (c == 0u) { // choose
-                                // Added to nothing: with fma there would be a register to clear and to copy.
-                                sums[r] = s[c][r] * v;
+                        var sums = array<vec4<f32>, ROWS_PER_LANE>();
+                        for (var c = 0u; c < KEYS; c++) { // unroll
+                            var v = vec4<f32>(0.0);
+                            if (BROADCAST) { // choose
+                                v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
                             } else {
-                                sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                                v = value4(seq, kv, c, min(tile + c, last_key), d);
+                                if (LOOKS) {
+                                    let bad = not_finite(v) & vec4<bool>(boundary);
+                                    spoilt[c] = spoilt[c] | any(bad);
+                                    v = select(v, vec4<f32>(0.0), bad);
+                                }
+                            }
+                            for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                                if (LAZY) { // choose
+                                    o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
+                                } else {
+                                    if (c == 0u) { // choose
+                                        // Added to nothing: with fma there would be a register to clear and to copy.
+                                        sums[r] = s[c][r] * v;
+                                    } else {
+                                        sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                                    }
+                                }
+                            }
+                        }
+                        if (!LAZY) { // choose
+                            for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                                o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
                             }
                         }
                     }
                 }
-                if (!LAZY) { // choose
-                    for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                        o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
-                    }
-                }
             }
+        }
+        if (takes_part) { // choose
             if (HIDES && boundary) {
                 if (BROADCAST) { // choose
                     let spoiler = nan_if(own_spoilt);

@@ -13,7 +13,7 @@ const V_VECS = KEYS * V_DIM4;
 
 @compute @workgroup_size(THREADS)
 fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    attend(group, lane);
+    attend(group, held(lane));
 }
 
 // By all lanes together. (Branches, that lanes with nothing to do skip: a loop would have them go through its body.)

@@ -2,7 +2,7 @@
 
 @compute @workgroup_size(THREADS)
 fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    attend(group, lane);
+    attend(group, held(lane));
 }
 
 // A vec4 of a key and of a value: key `key` of a sequence, number c of its tile.

@@ -29,7 +29,8 @@ const K_STRIDE = DIM_CHUNK + 1u;
 const V_STAGE = KEYS * ROW_GROUPS;
 
 @compute @workgroup_size(THREADS)
-fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+    let lane = held(index);
     let number = group_number(group, params.groups_x);
     let tiles = V_BLOCKS * params.row_tiles;
     if (number >= tiles * params.heads * params.batches) {

@@ -182,7 +182,7 @@ impl Caps {
 
     /// Operations after which a dispatch is cut in two, so that one dispatch stays well under the seconds after which
     /// operating systems reset a driver, and other work of the app gets its turn: about half a second for a CPU adapter
-    /// (lavapipe on two cores), and guesses, not measured, for the others.
+    /// (lavapipe on two cores), and guesses, not measured, for the others. Staged keys may have more on a processor ([`RowTiles::flops_per_dispatch`](crate::RowTiles)).
     pub(crate) fn flops_per_dispatch(&self) -> u64 {
         match self.class {
             AdapterClass::Discrete => 400_000_000_000,

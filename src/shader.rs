@@ -57,6 +57,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     if let Some(rows) = &key.rows {
         let spread = (rows.lanes / rows.keys).max(1);
         let part = qk_dim4.max(v_dim4).div_ceil(rows::PARTS).max(1);
+        let stretch = if rows.fenced { rows::STRETCH } else { qk_dim4.max(v_dim4) };
         numbers.extend([
             ("ROWS_PER_LANE", rows.rows),
             ("KEYS", rows.keys),
@@ -69,6 +70,10 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             ("PART", part),
             ("QK_PARTS", qk_dim4.div_ceil(part)),
             ("V_PARTS", v_dim4.div_ceil(part)),
+            // vec4s of a row of q or out between two barriers of a tile.
+            ("STRETCH", stretch),
+            ("QK_STRETCHES", qk_dim4.div_ceil(stretch)),
+            ("V_STRETCHES", v_dim4.div_ceil(stretch)),
         ]);
     }
     if let Some(matrix) = &key.matrix {
@@ -160,13 +165,19 @@ fn matrix_numbers(matrix: &MatrixTiles, at: &MatrixLayout, key: &PipelineKey) ->
     ]
 }
 
-/// How the row kernel brings keys to its lanes.
-fn row_switches(key: &PipelineKey) -> [(&'static str, bool); 3] {
+/// How the row kernel brings keys to its lanes, and goes through them.
+fn row_switches(key: &PipelineKey) -> [(&'static str, bool); 4] {
     let is = |movement| key.rows.is_some_and(|rows| rows.movement == movement);
     // Only a softmax has a maximum that its sums are in terms of; and an entropy is a difference whose terms grow with how far that lies below.
     let has_maximum = key.normalizer == NormalizerSource::Softmax && !key.stats.entropy;
     let lazy = has_maximum && key.rows.is_some_and(|rows| rows.lazy);
-    [("BROADCAST", is(KeyMovement::Broadcast)), ("STAGED", is(KeyMovement::Staged)), ("LAZY", lazy)]
+    let fenced = key.rows.is_some_and(|rows| rows.fenced);
+    [
+        ("BROADCAST", is(KeyMovement::Broadcast)),
+        ("STAGED", is(KeyMovement::Staged)),
+        ("LAZY", lazy),
+        ("FENCED", fenced),
+    ]
 }
 
 /// The constants of a variant.

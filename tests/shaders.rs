@@ -687,7 +687,16 @@ fn rows_by_hand() {
                         .causal(Alignment::BottomRight)
                         .with_lse();
                     for lazy in [false, true] {
-                        let rows = RowTiles { lanes, rows: 4, keys, keys_at_once, movement, grouped, lazy };
+                        let rows = RowTiles {
+                            lanes,
+                            rows: 4,
+                            keys,
+                            keys_at_once,
+                            movement,
+                            grouped,
+                            lazy,
+                            fenced: lazy || grouped,
+                        };
                         let plan = plan(&problem, &caps, &PlanOptions::rows(rows));
                         translate(&plan, &check(&plan, &caps));
                     }
@@ -703,7 +712,16 @@ fn lazy_sums_are_for_a_softmax_without_entropies() {
     let caps = caps(|c| c.subgroup_size = Some(8));
     let is_lazy = |problem: Problem, lazy| {
         let movement = KeyMovement::Broadcast;
-        let rows = RowTiles { lanes: 8, rows: 4, keys: 2, keys_at_once: 2, movement, grouped: false, lazy };
+        let rows = RowTiles {
+            lanes: 8,
+            rows: 4,
+            keys: 2,
+            keys_at_once: 2,
+            movement,
+            grouped: false,
+            lazy,
+            fenced: false,
+        };
         let source = plan(&problem, &caps, &PlanOptions::rows(rows)).shader_source();
         let [on, off] = ["true", "false"].map(|word| source.contains(&format!("const LAZY = {word};")));
         assert_ne!(on, off);
@@ -723,7 +741,7 @@ fn few_branches_are_written_out() {
     for caps in classes() {
         for dtype in [DType::F32, DType::F16] {
             let branches = |d| {
-                let problem = plain(d, d).dtype(dtype);
+                let problem = plain(d, d).dtype(dtype).causal(Alignment::BottomRight);
                 let tiles = plan(&problem, &caps, &PlanOptions::kernel(Kernel::Rows)).rows().unwrap();
                 // As many keys for all head dims.
                 let options = PlanOptions::rows(RowTiles { keys: 2, keys_at_once: 2, ..tiles });

@@ -155,7 +155,7 @@ fn a_tuner_finds_something_right_that_plans_take_up() {
 fn files_that_are_none_are_told_apart() {
     let entry = |kernel: &str, version: &str| {
         format!(
-            r#"{{"format": "wgpu-attention tuning", "version": 3, "entries": [{{"adapter": "a", "driver": "d", "crate_version": "{version}",
+            r#"{{"format": "wgpu-attention tuning", "version": 4, "entries": [{{"adapter": "a", "driver": "d", "crate_version": "{version}",
             "class": "c", "options": {{"kernel": "{kernel}", "tiles": null}}, "seconds": 1.0, "planned_seconds": 1.0}}]}}"#
         )
     };
@@ -173,17 +173,17 @@ fn files_that_are_none_are_told_apart() {
         "{}",
         r#"{"format": "wgpu-attention bench", "version": 1}"#,
         r#"{"format": "wgpu-attention tuning"}"#,
-        r#"{"format": "wgpu-attention tuning", "version": 3}"#,
+        r#"{"format": "wgpu-attention tuning", "version": 4}"#,
     ] {
         assert!(matches!(Tuning::from_json(foreign), Err(TuningError::Foreign(_))), "{foreign}");
     }
-    let nothing = r#"{"format": "wgpu-attention tuning", "version": 3, "entries": [{}]}"#;
+    let nothing = r#"{"format": "wgpu-attention tuning", "version": 4, "entries": [{}]}"#;
     assert!(matches!(Tuning::from_json(nothing), Err(TuningError::Entry { number: 0, .. })));
     // Another version too, whatever is in it.
-    for found in [1, 2, 4] {
+    for found in [1, 2, 3] {
         let other =
             format!(r#"{{"format": "wgpu-attention tuning", "version": {found}, "entries": [{{}}]}}"#);
-        assert_eq!(Tuning::from_json(&other), Err(TuningError::Version { found, supported: 3 }));
+        assert_eq!(Tuning::from_json(&other), Err(TuningError::Version { found, supported: 4 }));
     }
     assert!(Tuning::default_path().is_ok_and(|p| p.ends_with("wgpu-attention/tuning.json")));
 }

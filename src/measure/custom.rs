@@ -281,7 +281,7 @@ impl Work {
         Ok(())
     }
 
-    /// Dispatches, each within the work that the library's own may have.
+    /// Dispatches, each within the work that the library's own may have (but for staged keys on processors, which may have more).
     fn slices(&self, kernel: &CustomKernel) -> Vec<([u32; 3], Params)> {
         const MOST: u32 = 65535;
         let problem = self.problem();

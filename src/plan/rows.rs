@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Search;
 use crate::problem::Problem;
 use crate::shape::Shape;
+use crate::tensor::Tensor;
 use core::fmt;
 
 /// How the row kernel brings a key and its value to all lanes, see `shaders/rows.wgsl`.
@@ -57,6 +58,9 @@ pub struct RowTiles {
     /// What was summed is scaled down not once a tile, but only where a row's largest score lies more than 8 (in log2) above the maximum that the
     /// sums are in terms of. Does nothing but for a softmax without entropies.
     pub lazy: bool,
+    /// With barriers in the text of a tile, that a compiler orders what stands between two of them by itself. Nothing waits for them: they are for
+    /// compilers that would otherwise have more numbers under way than a processor has registers.
+    pub fenced: bool,
 }
 
 /// The widest head: what is written out for a wider one compiles for seconds.
@@ -75,8 +79,15 @@ const MOST_STAGED_LANES: u32 = 128;
 /// fit there with what they are made from.
 const KEYS_AT_ONCE: u32 = 2;
 
-/// Keys of a staged tile times their dims, about.
-const TEXT: u32 = 128;
+/// Keys of a staged tile. What is done to the output once a tile is done less often with more of them, but compiling takes twice as long with twice as many.
+const STAGED_KEYS: u32 = 4;
+
+/// Up to so many dims a tile has twice as many.
+const FEW_DIMS: u32 = 16;
+
+/// vec4s of a head between two barriers of a fenced tile: with half as many the barriers cost more than they gain, with twice as many values leave the
+/// registers again.
+pub(crate) const STRETCH: u32 = 8;
 
 /// Keys of a tile, where nothing is known of how much text a processor takes well.
 const KEYS: u32 = 2;
@@ -186,11 +197,9 @@ impl RowTiles {
         if !stages(caps) {
             return Ok(handed_round);
         }
-        // Each key of a tile is text of its own. On a processor with 16 registers (4096 decoded instructions in its cache) more keys are
-        // faster up to about so much of it.
-        let keys = (TEXT / shape.head_dim_qk.max(shape.head_dim_v).max(1)).clamp(2, 8);
-        let staged =
-            Self::sized(shape, KeyMovement::Staged, few, 1 << keys.ilog2()).shared_by_many(problem, caps);
+        let is_narrow = shape.head_dim_qk.max(shape.head_dim_v) <= FEW_DIMS;
+        let keys = if is_narrow { 2 * STAGED_KEYS } else { STAGED_KEYS };
+        let staged = Self::sized(shape, KeyMovement::Staged, few, keys).shared_by_many(problem, caps);
         let fits = staged.workgroup_bytes(shape) <= caps.max_compute_workgroup_storage_size;
         Ok(if fits { staged } else { handed_round })
     }
@@ -206,11 +215,21 @@ impl RowTiles {
             movement,
             grouped: shape.group() > 1 && shape.seq_q.div_ceil(ROWS) < lanes,
             lazy: false,
+            // Staging has barriers in any case, and lanes to share their cost.
+            fenced: movement == KeyMovement::Staged,
         }
     }
 
+    /// Operations after which a dispatch is cut in two. Where one address for all lanes is one load, staging is at least eight times as fast as what
+    /// the class of adapter is taken to do, and gains by many rows side by side. (But for narrow heads, where it is not the products that take the time.)
+    pub(crate) fn flops_per_dispatch(&self, shape: &Shape, caps: &Caps) -> u64 {
+        let is_fast = self.movement == KeyMovement::Staged && caps.loads_once;
+        let products = (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v)) / 8;
+        caps.flops_per_dispatch() * if is_fast { products.clamp(1, 8) } else { 1 }
+    }
+
     /// With workgroups as large as there are rows for, as long as all threads of the processor have some at a time: of the whole problem, and
-    /// of the rows of one head that a dispatch is cut down to.
+    /// of the rows of one head that a dispatch is cut down to. And no larger than what can be bound.
     fn shared_by_many(self, problem: &Problem, caps: &Caps) -> RowTiles {
         let shape = &problem.shape;
         let (lanes, _) = self.lanes_and_heads(shape.seq_q, shape.q_heads, shape.group());
@@ -220,13 +239,22 @@ impl RowTiles {
         };
         let operations =
             2 * (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v)) * u64::from(shape.seq_k);
-        let rows = caps.flops_per_dispatch() / operations.max(1);
+        let rows = self.flops_per_dispatch(shape, caps) / operations.max(1);
         let wanted = 2 * u64::from(caps.processors.max(1));
         let mut tiles = RowTiles {
             lanes: lanes.next_power_of_two().clamp(self.lanes.into(), most.into()) as u32,
             ..self
         };
-        while tiles.lanes > self.lanes && all(&tiles).min(rows / u64::from(tiles.block())) < wanted {
+        let binds = |tiles: &RowTiles| {
+            [Tensor::Q, Tensor::Out].into_iter().all(|tensor| {
+                let row = problem.view(tensor).map_or(0, |view| view.strides().seq);
+                let numbers = u64::from(tiles.block().min(shape.seq_q)).saturating_mul(row);
+                problem.dtypes[tensor as usize].bytes(numbers) <= caps.max_storage_buffer_binding_size
+            })
+        };
+        while tiles.lanes > self.lanes
+            && (all(&tiles).min(rows / u64::from(tiles.block())) < wanted || !binds(&tiles))
+        {
             tiles.lanes /= 2;
         }
         tiles
@@ -332,9 +360,10 @@ impl RowTiles {
 /// A number of a key or a value is text of its own, and so is each number of out, which is read, scaled and stored once a tile: text for
 /// `keys + 1` head dims, and the last of it is shared by more keys where there are more. But beyond some length of text a call takes a third longer, as if
 /// a cache of instructions had overflown (docs/performance.md). With AVX-512 that was measured to be at some 290 numbers on llvmpipe of Mesa 26.2, and at 150
-/// of 22.3, which needs twice as much text for each. Processors other than x86 are taken to be alike; where there is no gather there are [`KEYS`].
+/// of 22.3, which needs twice as much text for each. Processors other than x86 are taken to be alike. Where nothing fits, two keys were faster with AVX-512,
+/// and one with AVX2, where it also compiles a third faster.
 fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
-    if !caps.is_llvmpipe || !caps.gathers {
+    if !caps.is_llvmpipe {
         return KEYS;
     }
     let fits_cache = if caps.loads_once { 290 } else { 150 };
@@ -344,11 +373,10 @@ fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
         (scores + output) / 2
     };
     let one_by_one_ends = u64::from(shape.seq_k) + 100 < caps.loop_iterations();
-    [4, 2, 1]
-        .into_iter()
-        .find(|&keys| text(keys) <= fits_cache && (keys > 1 || one_by_one_ends))
-        // Beyond the cache in any case.
-        .unwrap_or(KEYS)
+    let may_be = |keys: u32| keys > 1 || one_by_one_ends;
+    let fitting = [4, 2, 1].into_iter().find(|&keys| text(keys) <= fits_cache && may_be(keys));
+    let beyond = if caps.gathers || !may_be(1) { KEYS } else { 1 };
+    fitting.unwrap_or(beyond)
 }
 
 /// Whether to scale sums where a maximum grew, and not always, where keys are handed round: a tenth faster on Mesa 26.2 with AVX-512. 22.3 gets slower by
@@ -366,14 +394,15 @@ impl fmt::Display for RowTiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} lanes of {} rows, {} keys by {}, {}{}{}",
+            "{} lanes of {} rows, {} keys by {}, {}{}{}{}",
             self.lanes,
             self.rows,
             self.keys,
             self.keys_at_once,
             self.movement.name(),
             if self.grouped { ", grouped" } else { "" },
-            if self.lazy { ", lazy" } else { "" }
+            if self.lazy { ", lazy" } else { "" },
+            if self.fenced { ", fenced" } else { "" }
         )
     }
 }

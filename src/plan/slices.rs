@@ -137,7 +137,11 @@ impl<'a> Slicer<'a> {
         }
         // The time that a dispatch takes is a wish, not a limit: where nothing is left to cut, or the plan would
         // grow too large, it is let be.
-        while self.flops(size) > self.caps.flops_per_dispatch() {
+        let most = match &self.key.rows {
+            Some(rows) => rows.flops_per_dispatch(&self.problem.shape, self.caps),
+            None => self.caps.flops_per_dispatch(),
+        };
+        while self.flops(size) > most {
             let mut smaller = size;
             if !self.halve(&mut smaller, group, step, false) || self.number(smaller) > MAX_SLICES {
                 break;

@@ -7,8 +7,8 @@
 //! loops keep drivers from unrolling at all.
 //!
 //! In the same way `if (BROADCAST) { // choose` is replaced by the branch that the switch takes: for branches that a device without
-//! some feature must not see, and so that compilers need not read what is never run. `if (c == 0u) { // choose` in a loop that is written
-//! out, too, is decided there.
+//! some feature must not see, and so that compilers need not read what is never run. `if (c == 0u) { // choose` and
+//! `if (p * STRETCH + x < V_DIM4) { // choose` in loops that are written out, too, are decided there.
 
 use std::collections::BTreeMap;
 
@@ -70,18 +70,32 @@ fn block(body: &[&str], constants: &Constants, out: &mut String) {
     out.push_str("}\n");
 }
 
-/// Whether the switch is on (or off: `!LAZY`), or two literals are the same, if this line opens a marked choice.
+/// Whether the switch is on (or off: `!LAZY`), or two numbers are the same or in order, if this line opens a marked choice.
 fn choice(line: &str, constants: &Constants) -> Option<bool> {
     let rest = line.trim().strip_suffix(CHOICE)?.trim_end();
     let condition = rest.strip_prefix("if (")?.strip_suffix(") {")?;
     if let Some((left, right)) = condition.split_once(" == ") {
-        return Some(literal(left)? == literal(right)?);
+        return Some(number(left, constants)? == number(right, constants)?);
+    }
+    if let Some((left, right)) = condition.split_once(" < ") {
+        return Some(number(left, constants)? < number(right, constants)?);
     }
     let (name, wanted) = match condition.strip_prefix('!') {
         Some(name) => (name, false),
         None => (condition, true),
     };
     constants.get(name).map(|&on| (on != 0) == wanted)
+}
+
+/// A sum of products of literals and constants.
+fn number(text: &str, constants: &Constants) -> Option<u32> {
+    let factor = |text: &str| literal(text).or_else(|| constants.get(text).copied());
+    let mut sum = 0u32;
+    for product in text.split(" + ") {
+        let mut factors = product.split(" * ");
+        sum = sum.checked_add(factors.try_fold(1u32, |all, next| all.checked_mul(factor(next)?))?)?;
+    }
+    Some(sum)
 }
 
 fn literal(text: &str) -> Option<u32> {
@@ -99,11 +113,7 @@ fn header<'a>(line: &'a str, constants: &Constants) -> Option<(&'a str, u32)> {
     if rest != format!("{counter}++) {{") {
         return None;
     }
-    let count = match literal(bound) {
-        Some(literal) => literal,
-        None => *constants.get(bound)?,
-    };
-    Some((counter, count))
+    Some((counter, number(bound, constants)?))
 }
 
 /// The line that closes the brace which the first line opens last.
@@ -208,7 +218,30 @@ if (A) { // choose
         let first = "for (var c = 0u; c < 2u; c++) { // unroll\nif (c == 0u) { // choose\na(c);\n} else {\nb(c);\n}\n}\n";
         let text = unroll(first, &Constants::new());
         assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), "{ { a(0u); } } { { b(1u); } }");
-        // A name that is no switch is left to the compiler.
+        // Numbers are sums of products of literals and constants, counters among them.
+        let stretches = "\
+for (var p = 0u; p < 1u + ONE; p++) { // unroll
+    for (var x = 0u; x < 2u; x++) { // unroll
+        if (p * 2u + x < THREE) { // choose
+            a(p * 2u + x);
+        }
+    }
+    if (0u < ONE * p) { // choose
+        b();
+    }
+}
+";
+        let text = unroll(stretches, &Constants::from([("ONE", 1), ("THREE", 3)]));
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            words,
+            "{ { { a(0u * 2u + 0u); } } { { a(0u * 2u + 1u); } } } { { { a(1u * 2u + 0u); } } { } { b(); } }"
+        );
+        // What is no number, or too large a one, is left to the compiler.
+        for unknown in ["if (p * 2u < 3u) { // choose\n}\n", "if (65536u * 65536u < 3u) { // choose\n}\n"] {
+            assert_eq!(unroll(unknown, &Constants::new()), unknown);
+        }
+        // A name that is no switch, too.
         assert_eq!(unroll(source, &Constants::new()), source);
     }
 

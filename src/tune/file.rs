@@ -42,7 +42,7 @@ pub struct Entry {
 /// The words that a file begins with.
 const FORMAT: &str = "wgpu-attention tuning";
 /// The version of the file that this crate writes, and the only one that it reads.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct File {

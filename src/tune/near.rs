@@ -41,8 +41,10 @@ fn near_rows(t: RowTiles) -> Vec<RowTiles> {
     let (more, fewer) = (t.keys.saturating_mul(2), t.keys / 2);
     let movements = KeyMovement::ALL.into_iter().filter(|&movement| movement != t.movement);
     // Handing round takes a subgroup, which is 8 lanes of a processor and up to 64 of a card; staging gains by many lanes.
-    let moved = movements
-        .flat_map(|movement| [t.lanes, 8, 32, 64, 128].map(|lanes| RowTiles { movement, lanes, ..t }));
+    let moved = movements.flat_map(|movement| {
+        let fenced = movement == KeyMovement::Staged;
+        [t.lanes, 8, 32, 64, 128].map(|lanes| RowTiles { movement, lanes, fenced, ..t })
+    });
     let sized = [
         RowTiles { keys: more, keys_at_once: t.keys_at_once.saturating_mul(2), ..t },
         RowTiles { keys: fewer, keys_at_once: at_once(fewer), ..t },
@@ -53,6 +55,9 @@ fn near_rows(t: RowTiles) -> Vec<RowTiles> {
         RowTiles { rows: t.rows.saturating_sub(1), ..t },
         RowTiles { grouped: !t.grouped, ..t },
         RowTiles { lazy: !t.lazy, ..t },
+        RowTiles { fenced: !t.fenced, ..t },
+        // What a compiler orders by itself may have more keys.
+        RowTiles { fenced: true, keys: more, keys_at_once: t.keys_at_once.saturating_mul(2), ..t },
         RowTiles { lanes: t.lanes.saturating_mul(2), ..t },
         RowTiles { lanes: t.lanes / 2, ..t },
     ];

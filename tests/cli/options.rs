@@ -186,6 +186,8 @@ fn run_takes_storage_plans_and_user_code() {
         "8,4,2,2,uniform",
         "8,4,2,2,staged,grouped,lazy",
         "8,4,2,2,lazy",
+        "8,4,2,2,staged,grouped,lazy,fenced",
+        "8,4,2,2,fenced",
     ] {
         let text = run(&["--kernel", "rows", "--rows", rows, "--check"]);
         assert!(text.contains("these rows were asked for"), "{text}");

@@ -57,6 +57,7 @@ fn run_says_what_is_wrong_with_its_options() {
         "8,4,2,2,staged,uniform",
         "8,4,2,2,grouped,staged",
         "8,4,2,2,lazy,grouped",
+        "8,4,2,2,fenced,lazy",
         "8,4,2,2,",
     ] {
         let (_, err, code) = finish(&files.run(&["--rows", rows]));

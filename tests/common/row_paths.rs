@@ -11,9 +11,11 @@ pub fn row_paths() -> [PlanOptions; 3] {
         movement: KeyMovement::Uniform,
         grouped: false,
         lazy: false,
+        fenced: false,
     };
     let staged =
         RowTiles { lanes: 64, rows: 4, keys: 4, keys_at_once: 2, movement: KeyMovement::Staged, ..uniform };
+    let staged = RowTiles { fenced: true, ..staged };
     let lazy = RowTiles { rows: 4, keys: 4, keys_at_once: 2, lazy: true, ..uniform };
     [staged, uniform, lazy].map(PlanOptions::rows)
 }

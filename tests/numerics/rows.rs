@@ -3,8 +3,8 @@
 use crate::common::{Case, assert_right, plan, run_plan, shape};
 use crate::gpu;
 use wgpu_attention::{
-    Alignment, Broadcast, DType, Kernel, KeyMovement, MaskFormat, Plan, PlanOptions, Problem, RowTiles,
-    Scale, Stats, Tensor, Window, reference,
+    Alignment, Broadcast, DType, Kernel, KeyMovement, MaskFormat, Plan, PlanOptions, Problem, QkNorm,
+    RowTiles, Scale, Stats, Tensor, Window, reference,
 };
 
 /// Corners of what `RowTiles` allows. With handing round where the device has subgroups of one size, which is also their lanes.
@@ -20,8 +20,10 @@ fn many(subgroup: Option<u32>) -> Vec<RowTiles> {
         (64, 2, 16, 8, false),
     ] {
         let movement = KeyMovement::Uniform;
-        let uniform = RowTiles { lanes, rows, keys, keys_at_once, movement, grouped, lazy: keys > 2 };
-        all.extend([uniform, RowTiles { movement: KeyMovement::Staged, lazy: grouped, ..uniform }]);
+        let uniform =
+            RowTiles { lanes, rows, keys, keys_at_once, movement, grouped, lazy: keys > 2, fenced: rows > 2 };
+        let staged = RowTiles { movement: KeyMovement::Staged, lazy: grouped, ..uniform };
+        all.extend([uniform, staged, RowTiles { fenced: !uniform.fenced, ..staged }]);
         if let Some(lanes) = subgroup {
             let keys = keys.min(lanes);
             let keys_at_once = keys_at_once.min(keys);
@@ -71,17 +73,21 @@ fn all_sizes_with_dense_masks_in_16_bits() {
 #[test]
 fn values_that_are_not_finite_reach_the_rows_that_see_them() {
     let gpu = gpu!();
-    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+    for (bad, dim) in [(f32::NAN, 8), (f32::INFINITY, 8), (f32::NEG_INFINITY, 8), (f32::NAN, 40)] {
         for key in [3, 33, 40] {
-            let problem = Problem::new(shape([1, 2, 1, 40, 50, 8, 8])).causal(Alignment::BottomRight);
+            let problem = Problem::new(shape([1, 2, 1, 40, 50, dim, dim])).causal(Alignment::BottomRight);
             let mut case = Case::new(problem, 4);
-            case.set(Tensor::V, [0, 0, key, 5], bad);
+            case.set(Tensor::V, [0, 0, key, dim - 3], bad);
             for rows in many(gpu.attention.caps().subgroup_size) {
                 let plan = plan(gpu, &case.problem, &PlanOptions::rows(rows));
                 let got = run_plan(gpu, &plan, &case).out;
-                for (row, numbers) in got.chunks(8).enumerate() {
+                for (row, numbers) in got.chunks(dim as usize).enumerate() {
                     let sees = key <= row as u32 % 40 + 10;
-                    assert_eq!(numbers[5].is_finite(), !sees, "row {row}, key {key}, {bad}, {rows}");
+                    assert_eq!(
+                        numbers[dim as usize - 3].is_finite(),
+                        !sees,
+                        "row {row}, key {key}, {bad}, {rows}"
+                    );
                     assert!(
                         sees || numbers.iter().all(|x| x.is_finite()),
                         "row {row}, key {key}, {bad}, {rows}"
@@ -104,20 +110,26 @@ fn staged_keys_end_where_each_row_does() {
         movement: KeyMovement::Staged,
         grouped: false,
         lazy: lanes == 32,
+        fenced: keys == 4,
     };
-    let plain = || {
-        let mut problem = Problem::new(shape([1, 2, 1, 300, 270, 8, 12]));
-        problem.stats = Stats::ALL;
+    // Of one stretch between barriers, and of several.
+    let plain = |qk, v| {
+        let mut problem = Problem::new(shape([1, 2, 1, 300, 270, qk, v]));
+        problem.stats = Stats { entropy: qk < 32, ..Stats::ALL };
         problem
     };
-    let window = |left, right, keep_first| plain().window(Window { left, right, keep_first });
+    let window =
+        |[qk, v]: [u32; 2], left, right, keep_first| plain(qk, v).window(Window { left, right, keep_first });
+    let (narrow, wide) = ([8, 12], [68, 37]);
     for (n, problem) in [
-        plain().causal(Alignment::BottomRight),
-        plain().causal(Alignment::TopLeft).with_kv_len(),
-        window(Some(20), Some(9), 0),
-        window(Some(20), Some(0), 5),
-        window(None, Some(3), 0).with_q_len(),
-        window(Some(7), None, 30).causal(Alignment::Offset(-60)),
+        plain(8, 12).causal(Alignment::BottomRight),
+        plain(8, 12).causal(Alignment::TopLeft).with_kv_len(),
+        plain(70, 36).causal(Alignment::BottomRight).qk_norm(QkNorm::l2()),
+        window(narrow, Some(20), Some(9), 0),
+        window(wide, Some(20), Some(0), 5),
+        window(narrow, None, Some(3), 0).with_q_len(),
+        window(wide, None, Some(3), 0).with_q_len().with_kv_len(),
+        window(wide, Some(7), None, 30).causal(Alignment::Offset(-60)),
     ]
     .into_iter()
     .enumerate()
@@ -126,6 +138,40 @@ fn staged_keys_end_where_each_row_does() {
         let truth = case.truth();
         for tiles in [tiles(64, 2), tiles(32, 4)] {
             let plan = plan(gpu, &case.problem, &PlanOptions::rows(tiles));
+            assert_right(gpu, &plan, &case, &truth, &run_plan(gpu, &plan, &case));
+        }
+    }
+}
+
+/// Barriers stand between stretches of 32 dims: heads of less than one, of one, of a part of a third, and of two sizes, with rows that end before others.
+#[test]
+fn fenced_heads_of_every_length_are_right() {
+    let gpu = gpu!();
+    let subgroup = gpu.attention.caps().subgroup_size;
+    for (seed, qk, v, causal) in
+        [(40, 32, 33, false), (41, 72, 40, true), (42, 5, 70, true), (43, 66, 3, false), (44, 128, 100, true)]
+    {
+        let mut problem = Problem::new(shape([1, 2, 1, 150, 90, qk, v]));
+        problem.stats = Stats { entropy: causal, ..Stats::ALL };
+        crate::common::set_causal(&mut problem, causal.then_some(Alignment::TopLeft));
+        let case = Case::new(problem, seed);
+        let truth = case.truth();
+        let uniform = RowTiles {
+            lanes: 8,
+            rows: 4,
+            keys: 4,
+            keys_at_once: 2,
+            movement: KeyMovement::Uniform,
+            grouped: false,
+            lazy: !causal,
+            fenced: true,
+        };
+        let staged = RowTiles { lanes: 32, movement: KeyMovement::Staged, ..uniform };
+        let handed_round =
+            subgroup.map(|lanes| RowTiles { lanes, keys: 2, movement: KeyMovement::Broadcast, ..uniform });
+        let grouped = RowTiles { grouped: true, ..staged };
+        for rows in [uniform, staged, grouped].into_iter().chain(handed_round) {
+            let plan = plan(gpu, &case.problem, &PlanOptions::rows(rows));
             assert_right(gpu, &plan, &case, &truth, &run_plan(gpu, &plan, &case));
         }
     }
@@ -151,8 +197,16 @@ fn the_twin_and_the_device_agree() {
         let by_hand =
             [(KeyMovement::Staged, false), (KeyMovement::Uniform, false), (KeyMovement::Uniform, true)];
         let by_hand = by_hand.map(|(movement, lazy)| {
-            let tiles =
-                RowTiles { lanes: 8, rows: 4, keys: 2, keys_at_once: 2, movement, grouped: false, lazy };
+            let tiles = RowTiles {
+                lanes: 8,
+                rows: 4,
+                keys: 2,
+                keys_at_once: 2,
+                movement,
+                grouped: false,
+                lazy,
+                fenced: false,
+            };
             plan(gpu, &case.problem, &PlanOptions::rows(tiles))
         });
         for plan in by_hand.into_iter().chain([chosen]) {

@@ -51,7 +51,8 @@ fn by_rows() {
         let parts = compare(gpu, &case, &PlanOptions::kernel(kernel), |caps| {
             caps.max_storage_buffer_binding_size = 9000;
         });
-        assert!(parts >= 4, "{parts} parts");
+        // The row kernel has up to 512 rows a workgroup.
+        assert!(parts >= 3, "{parts} parts");
     }
 }
 

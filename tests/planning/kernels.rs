@@ -182,7 +182,7 @@ fn llvmpipe_gets_more_keys_a_thread() {
     assert_eq!(keys(&problem.top_k(8), true), 4);
 }
 
-/// As many keys a tile as have text that a processor's cache of instructions holds: measured on llvmpipe with a gather, and two elsewhere.
+/// As many keys a tile as have text that a processor's cache of instructions holds: measured on llvmpipe, and two elsewhere.
 #[test]
 fn keys_that_are_handed_round_fit_the_cache_of_instructions() {
     let device = |is_llvmpipe, gathers, loads_once| {
@@ -203,12 +203,19 @@ fn keys_that_are_handed_round_fit_the_cache_of_instructions() {
         lazy(&new) && !lazy(&old) && !lazy(&device(false, true, false)),
         "what was measured to gain by it"
     );
-    for (dim, on_new, on_old) in
-        [(16, 4, 4), (30, 4, 4), (32, 4, 2), (48, 4, 2), (64, 2, 1), (75, 2, 1), (96, 2, 2), (128, 1, 2)]
-    {
+    for (dim, on_new, on_old, without_gather) in [
+        (16, 4, 4, 4),
+        (30, 4, 4, 4),
+        (32, 4, 2, 2),
+        (48, 4, 2, 2),
+        (64, 2, 1, 1),
+        (75, 2, 1, 1),
+        (96, 2, 2, 1),
+        (128, 1, 2, 1),
+    ] {
         let numbers = [1, 4, 4, 512, 512, dim, dim];
         assert_eq!((keys(numbers, &new), keys(numbers, &old)), (on_new, on_old), "head dim {dim}");
-        assert_eq!(keys(numbers, &device(true, false, false)), 2, "no gather");
+        assert_eq!(keys(numbers, &device(true, false, false)), without_gather, "no gather, head dim {dim}");
         assert_eq!(keys(numbers, &device(false, true, false)), 2, "another driver");
     }
     // What out takes counts as well.
@@ -217,6 +224,7 @@ fn keys_that_are_handed_round_fit_the_cache_of_instructions() {
     // A key a round is twice as many rounds as two, and there the old release would leave the loop.
     assert_eq!(keys([1, 1, 1, 8, 65000, 64, 64], &old), 1);
     assert_eq!(keys([1, 1, 1, 8, 65500, 64, 64], &old), 2);
+    assert_eq!(keys([1, 1, 1, 8, 65500, 128, 128], &device(true, false, false)), 2);
 }
 
 /// A processor whose driver loads once what all lanes load, and which cannot load for each lane at a price, stages keys for many rows. Where
@@ -247,13 +255,34 @@ fn keys_are_staged_where_lanes_cannot_gather() {
         ([8, 8, 2, 1, 512, 64, 64], 8),
         ([4, 1, 1, 100, 512, 64, 64], 32),
         // Of the rows that a dispatch is cut down to, too.
-        ([1, 4, 4, 4096, 4096, 128, 128], 32),
+        ([1, 4, 4, 4096, 4096, 128, 128], 128),
+        ([1, 4, 4, 16384, 16384, 128, 128], 64),
     ] {
         let plan = plan(&plain(numbers), &caps);
         assert_eq!(plan.rows().unwrap().lanes, lanes, "{numbers:?}");
         assert!(plan.reason().contains("staged"), "{plan}");
         assert_within(&plan, &caps);
     }
+    for (dim, keys) in [(8, 8), (16, 8), (17, 4), (64, 4), (128, 4)] {
+        let rows = plan(&plain([1, 4, 4, 512, 512, dim, dim]), &caps).rows().unwrap();
+        assert_eq!((rows.keys, rows.fenced), (keys, true), "head dim {dim}");
+    }
+    // Eight times the work in a dispatch, but for the narrowest heads, and for nobody else.
+    let dispatches = |numbers, c: &Caps| {
+        let plan = plan(&plain(numbers), c);
+        assert_within(&plan, c);
+        plan.slices().len()
+    };
+    for (dim, staged, handed_round) in [(64, 2, 16), (16, 1, 4), (4, 1, 1), (128, 4, 32)] {
+        let numbers = [1, 4, 4, 4096, 4096, dim, dim];
+        let found = [true, false].map(|loads_once| dispatches(numbers, &device(loads_once, false, 16384)));
+        assert_eq!(found, [staged, handed_round], "head dim {dim}");
+    }
+    // As many rows as can be bound.
+    let mut small = caps.clone();
+    small.max_storage_buffer_binding_size = 300 * 4 * 64;
+    let rows = Plan::new(&plain([1, 4, 4, 2048, 64, 64, 64]), &small, &PlanOptions::kernel(Kernel::Rows));
+    assert_eq!(rows.unwrap().rows().unwrap().block(), 256);
     let mut many = caps.clone();
     many.processors = 16;
     assert_eq!(plan(&problem, &many).rows().unwrap().lanes, 16, "32 workgroups for 16 threads");

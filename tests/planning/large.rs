@@ -70,8 +70,16 @@ fn shapes_beyond_all_bounds_are_errors() {
     ] {
         let mut ways: Vec<_> = common::KERNELS.map(|kernel| (kernel, PlanOptions::kernel(kernel))).into();
         for movement in KeyMovement::ALL {
-            let rows =
-                RowTiles { lanes: 8, rows: 4, keys: 8, keys_at_once: 2, movement, grouped: true, lazy: true };
+            let rows = RowTiles {
+                lanes: 8,
+                rows: 4,
+                keys: 8,
+                keys_at_once: 2,
+                movement,
+                grouped: true,
+                lazy: true,
+                fenced: false,
+            };
             ways.push((Kernel::Rows, PlanOptions::rows(rows)));
         }
         for (kernel, options) in ways {
@@ -124,6 +132,7 @@ fn a_driver_that_ends_loops_early() {
         movement: KeyMovement::Staged,
         grouped: false,
         lazy: false,
+        fenced: false,
     };
     let ways = common::KERNELS.map(|kernel| (kernel, PlanOptions::kernel(kernel)));
     for (kernel, options) in ways.into_iter().chain([(Kernel::Rows, PlanOptions::rows(staged))]) {

@@ -53,9 +53,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_parser = tiles, value_name = "THREADS,ROW_GROUPS,KEYS,DIM_CHUNK,V_CHUNK", help_heading = "Plan")]
     tiles: Option<Tiles>,
     /// Sizes of the row kernel: lanes, rows of a lane, keys of a tile, keys at once; then how keys reach the lanes, `broadcast`, `staged` or
-    /// `uniform` (the last where none is said), `grouped` for heads side by side, and `lazy` to scale what was summed only where a maximum grew
+    /// `uniform` (the last where none is said), `grouped` for heads side by side, `lazy` to scale what was summed only where a maximum grew, and
+    /// `fenced` for barriers that keep a compiler from ordering too much at a time
     #[arg(
-        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,MOVEMENT][,grouped][,lazy]", help_heading = "Plan"
+        long, value_parser = rows, value_name = "LANES,ROWS,KEYS,KEYS_AT_ONCE[,MOVEMENT][,grouped][,lazy][,fenced]", help_heading = "Plan"
     )]
     rows: Option<RowTiles>,
     /// Whether f16 is a type of the shader's own, with the device's feature for it, or unpacked [default: the planner's choice]
@@ -117,6 +118,7 @@ fn rows(text: &str) -> Result<RowTiles, String> {
     let (numbers, words) = parts.split_at(parts.len().min(4));
     let numbers: Option<Vec<u32>> = numbers.iter().map(|n| n.parse().ok()).collect();
     let movement = |name: &str| KeyMovement::ALL.into_iter().find(|movement| movement.name() == name);
+    let (words, fenced) = ends_with("fenced", words);
     let (words, lazy) = ends_with("lazy", words);
     let (words, grouped) = ends_with("grouped", words);
     let movement = match words {
@@ -126,10 +128,10 @@ fn rows(text: &str) -> Result<RowTiles, String> {
     };
     match (numbers.as_deref(), movement) {
         (Some(&[lanes, rows, keys, keys_at_once]), Some(movement)) => {
-            Ok(RowTiles { lanes, rows, keys, keys_at_once, movement, grouped, lazy })
+            Ok(RowTiles { lanes, rows, keys, keys_at_once, movement, grouped, lazy, fenced })
         }
         _ => {
-            Err("expected are four numbers, then broadcast, staged or uniform, then grouped and lazy where they hold, as in 8,4,2,2,broadcast".to_owned())
+            Err("expected are four numbers, then broadcast, staged or uniform, then grouped, lazy and fenced where they hold, as in 8,4,2,2,broadcast".to_owned())
         }
     }
 }

@@ -63,7 +63,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "it is left as it is");
     }
     std::fs::write(&path, r#"{"format": "wgpu-attention tuning", "version": 7, "entries": []}"#).unwrap();
-    fails(&["tune", "--file", &path], 2, &["version 7", "version 3"]);
+    fails(&["tune", "--file", &path], 2, &["version 7", "version 4"]);
     for (text, word) in [
         ("warning: none\n", "no line"),
         ("{}\n", "no row"),
@@ -324,7 +324,7 @@ fn tuning_is_kept_used_and_extended() {
     let out = succeeds(&["tune", "--shape", "1,2,2,64,64,16", "--seconds=2", "--verbose", "--file", &path]);
     assert!(out.contains("kept in") && out.contains("times as fast as the planner's"), "{out}");
     let first = json(&std::fs::read_to_string(&path).unwrap());
-    assert_eq!((&first["format"], &first["version"]), (&"wgpu-attention tuning".into(), &3.into()));
+    assert_eq!((&first["format"], &first["version"]), (&"wgpu-attention tuning".into(), &4.into()));
     assert_eq!(first["entries"].as_array().unwrap().len(), 1);
     // Another class is another entry; the same class replaces its own.
     succeeds(&[

@@ -377,7 +377,9 @@ fn attend(group: vec3<u32>, lane: u32) {
         row_totals = of_valid_rows(row_totals, valid);
         row_max = select(vec4<f32>(NOTHING), row_max, valid);
     }
-    let inverse = normaliser(state, row_totals) + spoilt_rows;
+    // Rows that this lane has not get 0, which a compiler can tell: so it keeps nothing for them, all the way from q.
+    let is_own = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(ROWS_PER_LANE);
+    let inverse = select(vec4<f32>(0.0), normaliser(state, row_totals) + spoilt_rows, is_own);
     for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
         if (exists && i + r < seq.count) {
             store_stats(row_number(seq, h, i + r), row_totals, row_max, r);

@@ -56,7 +56,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     if let Some(rows) = &key.rows {
         let spread = (rows.lanes / rows.keys).max(1);
-        let part = qk_dim4.max(v_dim4).div_ceil(rows::PARTS).max(1);
+        let part = qk_dim4.max(v_dim4).div_ceil(rows::PARTS).clamp(1, rows::MOST_OF_PART);
         let stretch = if rows.fenced { rows::STRETCH } else { qk_dim4.max(v_dim4) };
         numbers.extend([
             ("ROWS_PER_LANE", rows.rows),

@@ -564,7 +564,7 @@ fn some_head_dims_in_every_language() {
     for kernel in common::KERNELS {
         for d in [1, 3, 63, 64, 65, 128, 256, 257, 576, 1025] {
             if !kernel.supports(&plain(d, d)) {
-                assert!(kernel == Kernel::Rows && d > 128, "{kernel} at head dim {d}");
+                assert!(kernel == Kernel::Rows && d > 512, "{kernel} at head dim {d}");
                 continue;
             }
             let plan = plan(&plain(d, d), &caps, &PlanOptions::kernel(kernel));
@@ -662,12 +662,14 @@ fn equal_keys_have_equal_text() {
 #[test]
 fn shaders_stay_small() {
     let caps = Caps::webgpu_default();
-    for d in [64, 128, 256, 1024, 4096] {
+    for d in [64, 128, 256, 512, 1024, 4096] {
         let problem = options(&plain(d, d)).pop().unwrap();
         for kernel in common::kernels(&problem) {
             let plan = plan(&problem, &caps, &PlanOptions::kernel(kernel));
             let bytes = plan.shader_source().len();
-            assert!(bytes < 200_000, "{bytes} bytes of WGSL for {kernel} at head dim {d}");
+            // Whole rows are written out.
+            let most = if kernel == Kernel::Rows { 350_000 } else { 200_000 };
+            assert!(bytes < most, "{bytes} bytes of WGSL for {kernel} at head dim {d}");
         }
     }
 }
@@ -748,10 +750,12 @@ fn few_branches_are_written_out() {
                 let (module, _) = parse(&plan(&problem, &caps, &options));
                 branches(&module, &module.entry_points[0].function, None)
             };
-            // What is stored has some: at most 8 vec4s are in one text, and each number of them may be the last.
-            for (narrow, wide) in [(4, 64), (4, 128), (3, 63), (3, 127)] {
+            // What is stored has some: at most 8 vec4s are in one text, and each number of them may be the last. Each such part of q and of o is a
+            // branch: four of them up to 128, eight at 256.
+            for (narrow, wide) in [(4, 64), (4, 128), (3, 63), (3, 127), (4, 256), (3, 255)] {
                 let more = branches(wide) - branches(narrow);
-                assert!(more < 80, "{more} branches more at head dim {wide} than at {narrow}, {dtype:?}");
+                let most = if wide > 128 { 80 + 8 } else { 80 };
+                assert!(more < most, "{more} branches more at head dim {wide} than at {narrow}, {dtype:?}");
             }
         }
     }

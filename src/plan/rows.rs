@@ -63,11 +63,31 @@ pub struct RowTiles {
     pub fenced: bool,
 }
 
-/// The widest head: what is written out for a wider one compiles for seconds.
-const WIDEST: u32 = 128;
+/// Numbers of q and out in a lane, over all of its rows. Each is a register of its own, and those do not fit a processor's in any case: what
+/// bounds them is the time to compile, which grows faster than they do.
+const NUMBERS: u64 = 1024;
 
-/// Query rows of a lane: with the vec4s of four rows that the shared modules work on, the most there are.
-const ROWS: u32 = 4;
+/// The same for sizes that were asked for.
+const MOST_NUMBERS: u64 = 1536;
+
+/// The widest head. Beyond, one row in a lane is more than [`NUMBERS`].
+const WIDEST: u32 = 512;
+
+/// The widest head that the planner brings here unasked. Up to there one variant takes no longer to compile than those of 128 dims: on Mesa before 26, which
+/// needs twice as much text for the same, it takes 9 seconds at 512, and SwiftShader 5 to 10 at 256, for a half of the tiled kernel's time.
+fn widest_preferred(caps: &Caps) -> u32 {
+    match (caps.is_llvmpipe, caps.loads_once) {
+        (true, true) => WIDEST,
+        (true, false) => 256,
+        _ => 128,
+    }
+}
+
+/// Query rows of a lane: with the vec4s of four rows that the shared modules work on, four are the most there are.
+fn rows_of_lane(shape: &Shape) -> u32 {
+    let numbers_of_row = u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v);
+    [4, 2].into_iter().find(|&rows| u64::from(rows) * numbers_of_row <= NUMBERS).unwrap_or(1)
+}
 
 /// Lanes of a workgroup where there is no subgroup to fit: what processors do at a time.
 const LANES: u32 = 8;
@@ -80,6 +100,7 @@ const MOST_STAGED_LANES: u32 = 128;
 const KEYS_AT_ONCE: u32 = 2;
 
 /// Keys of a staged tile. What is done to the output once a tile is done less often with more of them, but compiling takes twice as long with twice as many.
+/// Heads so wide that a lane has fewer than four rows take half as many.
 const STAGED_KEYS: u32 = 4;
 
 /// Up to so many dims a tile has twice as many.
@@ -92,8 +113,9 @@ pub(crate) const STRETCH: u32 = 8;
 /// Keys of a tile, where nothing is known of how much text a processor takes well.
 const KEYS: u32 = 2;
 
-/// Parts, at most, in which a row of q is loaded and one of out is stored, by one piece of text.
+/// Parts in which a row of q is loaded and one of out is stored, by one piece of text; and vec4s of such a part, at most, for which there are more.
 pub(crate) const PARTS: u32 = 4;
+pub(crate) const MOST_OF_PART: u32 = 8;
 
 impl RowTiles {
     /// Rows of a workgroup.
@@ -139,6 +161,14 @@ impl RowTiles {
         }
         if !(1..=4).contains(&self.rows) {
             return Err(Error::value("rows.rows", self.rows, "1 to 4"));
+        }
+        let numbers_of_row = u64::from(problem.shape.head_dim_qk) + u64::from(problem.shape.head_dim_v);
+        if u64::from(self.rows) * numbers_of_row > MOST_NUMBERS {
+            return Err(Error::value(
+                "rows.rows",
+                self.rows,
+                "so few that rows times the head dims of q and of v is at most 1536: more compiles for minutes",
+            ));
         }
         if problem.dropout.is_some() && self.rows != 4 {
             return Err(Error::value(
@@ -197,8 +227,11 @@ impl RowTiles {
         if !stages(caps) {
             return Ok(handed_round);
         }
-        let is_narrow = shape.head_dim_qk.max(shape.head_dim_v) <= FEW_DIMS;
-        let keys = if is_narrow { 2 * STAGED_KEYS } else { STAGED_KEYS };
+        let keys = match shape.head_dim_qk.max(shape.head_dim_v) {
+            0..=FEW_DIMS => 2 * STAGED_KEYS,
+            _ if rows_of_lane(shape) == 4 => STAGED_KEYS,
+            _ => STAGED_KEYS / 2,
+        };
         let staged = Self::sized(shape, KeyMovement::Staged, few, keys).shared_by_many(problem, caps);
         let fits = staged.workgroup_bytes(shape) <= caps.max_compute_workgroup_storage_size;
         Ok(if fits { staged } else { handed_round })
@@ -207,13 +240,14 @@ impl RowTiles {
     /// The sizes for a shape, tiles of so many keys brought to these lanes in this way.
     fn sized(shape: &Shape, movement: KeyMovement, lanes: u32, keys: u32) -> RowTiles {
         let keys = lanes.min(keys);
+        let rows = rows_of_lane(shape);
         RowTiles {
             lanes,
-            rows: ROWS,
+            rows,
             keys,
             keys_at_once: if movement == KeyMovement::Broadcast { keys } else { keys.min(KEYS_AT_ONCE) },
             movement,
-            grouped: shape.group() > 1 && shape.seq_q.div_ceil(ROWS) < lanes,
+            grouped: shape.group() > 1 && shape.seq_q.div_ceil(rows) < lanes,
             lazy: false,
             // Staging has barriers in any case, and lanes to share their cost.
             fenced: movement == KeyMovement::Staged,
@@ -221,11 +255,12 @@ impl RowTiles {
     }
 
     /// Operations after which a dispatch is cut in two. Where one address for all lanes is one load, staging is at least eight times as fast as what
-    /// the class of adapter is taken to do, and gains by many rows side by side. (But for narrow heads, where it is not the products that take the time.)
+    /// the class of adapter is taken to do, and gains by many rows side by side. (But for narrow heads, where it is not the products that take the time; and
+    /// with fewer rows in a lane it is slower, because fewer share what is loaded.)
     pub(crate) fn flops_per_dispatch(&self, shape: &Shape, caps: &Caps) -> u64 {
         let is_fast = self.movement == KeyMovement::Staged && caps.loads_once;
         let products = (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v)) / 8;
-        caps.flops_per_dispatch() * if is_fast { products.clamp(1, 8) } else { 1 }
+        caps.flops_per_dispatch() * if is_fast { (products.clamp(1, 8) * u64::from(self.rows) / 4).max(1) } else { 1 }
     }
 
     /// With workgroups as large as there are rows for, as long as all threads of the processor have some at a time: of the whole problem, and
@@ -309,7 +344,7 @@ impl RowTiles {
             user_params: _,
             // Weights, in weights_*.wgsl and dropout.wgsl; those that take several passes are refused below.
             normalizer: _,
-            dropout: _,
+            dropout,
             // The end of a row, in softmax.wgsl and stats.wgsl.
             sink: _,
             stats: _,
@@ -325,6 +360,9 @@ impl RowTiles {
         if widest > WIDEST {
             return Err(format!("head dim {widest} is beyond the {WIDEST} that it is written out for"));
         }
+        if dropout.is_some() && rows_of_lane(shape) != 4 {
+            return Err(format!("dropout draws for four rows at a time, and head dim {widest} leaves a lane fewer"));
+        }
         Ok(())
     }
 
@@ -332,12 +370,16 @@ impl RowTiles {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn is_preferred(caps: &Caps) -> core::result::Result<(), String> {
+    pub(crate) fn is_preferred(shape: &Shape, caps: &Caps) -> core::result::Result<(), String> {
         if caps.class != AdapterClass::Cpu {
             return Err("it was not measured on a GPU".to_owned());
         }
         if caps.subgroup_size.is_none() && !stages(caps) {
             return Err("there are no subgroups of one size".to_owned());
+        }
+        let (wide, widest) = (shape.head_dim_qk.max(shape.head_dim_v), widest_preferred(caps));
+        if wide > widest {
+            return Err(format!("head dim {wide} is beyond the {widest} up to which it compiles soon here"));
         }
         Ok(())
     }

@@ -68,6 +68,44 @@ fn all_sizes_with_dense_masks_in_16_bits() {
     check_many(&Case::new(problem.dtype(DType::F16), 3));
 }
 
+/// Heads so wide that a lane has one to three rows: statistics, lengths and norms of those it has, whichever way its keys come.
+#[test]
+fn wide_heads_in_every_movement() {
+    let gpu = gpu!();
+    let mut problem = Problem::new(shape([2, 4, 2, 21, 40, 132, 140]))
+        .causal(Alignment::BottomRight)
+        .qk_norm(QkNorm::l2())
+        .with_q_len()
+        .with_kv_len();
+    problem.stats = Stats::ALL;
+    let mut case = Case::new(problem, 5);
+    case.set(Tensor::V, [0, 0, 30, 139], f32::NAN);
+    let truth = case.truth();
+    let subgroup = gpu.attention.caps().subgroup_size;
+    for (movement, lanes, rows) in [
+        (KeyMovement::Uniform, 8, 1),
+        (KeyMovement::Staged, 16, 2),
+        (KeyMovement::Staged, 8, 3),
+        (KeyMovement::Broadcast, subgroup.unwrap_or(0), 2),
+    ] {
+        if lanes > 0 {
+            let fenced = movement == KeyMovement::Staged;
+            let tiles = RowTiles {
+                lanes,
+                rows,
+                keys: 2,
+                keys_at_once: 2,
+                movement,
+                grouped: rows == 1,
+                lazy: false,
+                fenced,
+            };
+            let plan = plan(gpu, &case.problem, &PlanOptions::rows(tiles));
+            assert_right(gpu, &plan, &case, &truth, &run_plan(gpu, &plan, &case));
+        }
+    }
+}
+
 /// A value that is not finite reaches the rows that see its key, as NaN or infinity, and no others: in the middle of what all rows see
 /// and on the boundary.
 #[test]

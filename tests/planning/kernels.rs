@@ -227,6 +227,50 @@ fn keys_that_are_handed_round_fit_the_cache_of_instructions() {
     assert_eq!(keys([1, 1, 1, 8, 65500, 128, 128], &device(true, false, false)), 2);
 }
 
+/// Wide heads leave a lane fewer rows, and go to the tiled kernel where this one would compile for long.
+#[test]
+fn wide_heads_leave_a_lane_fewer_rows() {
+    let device = |is_llvmpipe, loads_once| {
+        caps(|c| {
+            (c.class, c.subgroup_size) = (AdapterClass::Cpu, Some(8));
+            (c.is_llvmpipe, c.loads_once) = (is_llvmpipe, loads_once);
+        })
+    };
+    let rows = |[qk, v]: [u32; 2], caps: &Caps| {
+        plan(&plain([1, 4, 4, 512, 512, qk, v]), caps).rows().map(|tiles| tiles.rows)
+    };
+    let (new, old, other) = (device(true, true), device(true, false), device(false, false));
+    for (dims, on_new, on_old, elsewhere) in [
+        ([128, 128], Some(4), Some(4), Some(4)),
+        ([64, 192], Some(4), Some(4), None),
+        ([129, 128], Some(2), Some(2), None),
+        ([192, 128], Some(2), Some(2), None),
+        ([256, 256], Some(2), Some(2), None),
+        ([257, 256], Some(1), None, None),
+        ([512, 512], Some(1), None, None),
+        ([513, 8], None, None, None),
+    ] {
+        let got = [&new, &old, &other].map(|caps| rows(dims, caps));
+        assert_eq!(got, [on_new, on_old, elsewhere], "head dims {dims:?}");
+    }
+    let told = plan(&plain([1, 4, 4, 512, 512, 300, 300]), &old);
+    assert_eq!(told.kernel(), Kernel::Tiled);
+    assert!(told.reason().contains("head dim 300 is beyond the 256"), "{told}");
+    // It can be asked for, with what compiles within seconds.
+    let asked = |d, rows| {
+        let tiles = RowTiles { rows, ..plan(&plain([1, 4, 4, 512, 512, 64, 64]), &old).rows().unwrap() };
+        Plan::new(&plain([1, 4, 4, 512, 512, d, d]), &old, &PlanOptions::rows(tiles))
+    };
+    assert!(asked(256, 3).is_ok() && asked(512, 1).is_ok());
+    for (d, rows) in [(256, 4), (512, 2)] {
+        let error = asked(d, rows).unwrap_err();
+        assert!(matches!(&error, Error::Value { field: "rows.rows", .. }), "{error}");
+    }
+    // Dropout draws for four rows at a time.
+    let drops = |d| plan(&plain([1, 4, 4, 512, 512, d, d]).dropout(0.1), &new).kernel();
+    assert_eq!([drops(128), drops(160)], [Kernel::Rows, Kernel::Tiled]);
+}
+
 /// A processor whose driver loads once what all lanes load, and which cannot load for each lane at a price, stages keys for many rows. Where
 /// it can, or where the driver does not, they are handed round in subgroups.
 #[test]
@@ -263,8 +307,10 @@ fn keys_are_staged_where_lanes_cannot_gather() {
         assert!(plan.reason().contains("staged"), "{plan}");
         assert_within(&plan, &caps);
     }
-    for (dim, keys) in [(8, 8), (16, 8), (17, 4), (64, 4), (128, 4)] {
-        let rows = plan(&plain([1, 4, 4, 512, 512, dim, dim]), &caps).rows().unwrap();
+    let mut llvmpipe = caps.clone();
+    llvmpipe.is_llvmpipe = true;
+    for (dim, keys) in [(8, 8), (16, 8), (17, 4), (64, 4), (128, 4), (129, 2), (512, 2)] {
+        let rows = plan(&plain([1, 4, 4, 512, 512, dim, dim]), &llvmpipe).rows().unwrap();
         assert_eq!((rows.keys, rows.fenced), (keys, true), "head dim {dim}");
     }
     // Eight times the work in a dispatch, but for the narrowest heads, and for nobody else.

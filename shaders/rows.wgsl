@@ -33,6 +33,20 @@ const HIDES = POSITIONS || CONTENTS || BIAS;
 // Whether every lane looks for values that are not finite by itself: staged ones have been looked at.
 const LOOKS = HIDES && !STAGED;
 
+// A lane's registers. They belong to no function, so that there can be several: what naga does to one grows with the square of its text.
+//   q_rows  by dim, times its factor; a vec4 holds four rows, of which ROWS_PER_LANE are this lane's. Rows beyond the end repeat the last one
+//   s       by key: scores, then weights
+//   o       by row, then by vec4 of columns
+var<private> q_rows: array<vec4<f32>, 4u * PART * QK_PARTS>;
+var<private> s: array<vec4<f32>, KEYS>;
+var<private> o: array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>;
+
+// By key, with norms: the squared length of k.
+var<private> key_squares: array<f32, KEYS>;
+
+// NaN in rows that see a value that is not finite.
+var<private> spoilt_rows: vec4<f32>;
+
 fn attend(group: vec3<u32>, lane: u32) {
     let number = group_number(group, params.groups_x);
     // With GROUPED the rows of all heads that share a key head lie one after the other.
@@ -74,47 +88,7 @@ fn attend(group: vec3<u32>, lane: u32) {
     }
     let level = row_level(seq, i);
 
-    // q times its factor, by dim; a vec4 holds four rows, of which ROWS_PER_LANE are this lane's. Rows beyond the end repeat the last one.
-    // A round loads a part of one row, PART vec4s, and puts it where it belongs: every load that is written out costs a compiler as much as
-    // many multiplications or choices. The choices stand in a branch for each part, because what LLVM takes for a stretch of text without
-    // branches grows with the square of its loads and stores.
-    var q = array<vec4<f32>, 4u * PART * QK_PARTS>();
-    var row_squares = vec4<f32>(0.0);
-    // (Row and part are counted: with n % ROWS_PER_LANE and n / ROWS_PER_LANE SwiftShader loads a wrong q where there is one row in a lane.)
-    var r = 0u;
-    var part = 0u;
-    for (var n = 0u; n < rounds(ROWS_PER_LANE * QK_PARTS); n++) {
-        let row = min(i + r, seq.count - 1u);
-        let start = row_start(params.q, seq.b, h, seq.first_q + row);
-        let factor = row_factor(seq, h, row);
-        let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
-        var numbers = array<vec4<f32>, PART>();
-        for (var x = 0u; x < PART; x++) { // unroll
-            // Dims beyond the last repeat it, and are not used.
-            let d = min(part * PART + x, QK_DIM4 - 1u);
-            numbers[x] = load_q(start, d);
-            if (QK_NORM) {
-                let counts = here & vec4<bool>(part * PART + x < QK_DIM4);
-                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers[x], numbers[x])), counts);
-            }
-            numbers[x] *= factor;
-            if (QK_GAIN) {
-                numbers[x] *= qk_gain(h, d);
-            }
-        }
-        for (var p = 0u; p < QK_PARTS; p++) { // unroll
-            if (part == p) {
-                for (var x = 0u; x < PART; x++) { // unroll
-                    for (var e = 0u; e < 4u; e++) { // unroll
-                        q[4u * (p * PART + x) + e] = select(q[4u * (p * PART + x) + e], vec4<f32>(numbers[x][e]), here);
-                    }
-                }
-            }
-        }
-        r = select(r + 1u, 0u, r + 1u == ROWS_PER_LANE);
-        part += select(0u, 1u, r == 0u);
-    }
-
+    let row_squares = load_rows(seq, h, i);
     var row_norms = vec4<f32>(1.0);
     if (QK_NORM) {
         row_norms = inverse_norm(row_squares);
@@ -127,8 +101,6 @@ fn attend(group: vec3<u32>, lane: u32) {
     var state = empty_state();
     var recent = empty_state();
     var row_max = state.m;
-    var o = array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>();
-    var spoilt_rows = vec4<f32>(0.0);
 
     // The keys that this lane's rows may see: with STAGED a workgroup has so many rows that some of its subgroups are often done before others.
     var own_range = range;
@@ -148,73 +120,7 @@ fn attend(group: vec3<u32>, lane: u32) {
         let takes_part = tile < own_range.end && (tile + KEYS > own_range.start || tile < own_range.keep);
 
         // ---- scores
-        var s = array<vec4<f32>, KEYS>();
-        var key_squares = array<f32, KEYS>();
-        let own_key = min(tile + lane % KEYS, last_key);
-        if (BROADCAST) { // choose
-            let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key);
-            var own = array<vec4<f32>, OWN_K>();
-            var own_squares = 0.0;
-            for (var d = 0u; d < OWN_K; d++) { // unroll
-                own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
-                if (QK_NORM) {
-                    // Lanes beyond the last dim repeat it.
-                    own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
-                }
-            }
-            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
-                for (var p = 0u; p < QK_STRETCHES; p++) { // unroll
-                    if (0u < FENCED * g + FENCED * p) { // choose
-                        workgroupBarrier();
-                    }
-                    for (var x = 0u; x < STRETCH; x++) { // unroll
-                        if (p * STRETCH + x < QK_DIM4) { // choose
-                            const d = p * STRETCH + x;
-                            for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                                let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
-                                s[g * KEYS_AT_ONCE + c] += products(q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k);
-                            }
-                        }
-                    }
-                }
-            }
-            if (QK_NORM) {
-                for (var c = 0u; c < KEYS; c++) { // unroll
-                    for (var n = 0u; n < SPREAD; n++) { // unroll
-                        key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
-                    }
-                }
-            }
-        } else {
-            // One sum over all dims for each score: with the sums of four that handing round has, more is alive than 16 registers hold,
-            // and processors with 32 hand round.
-            for (var g = 0u; g < KEY_STEPS; g++) { // unroll
-                for (var p = 0u; p < QK_STRETCHES; p++) { // unroll
-                    if (0u < FENCED * g + FENCED * p) { // choose
-                        workgroupBarrier();
-                    }
-                    if (takes_part) { // choose
-                        for (var x = 0u; x < STRETCH; x++) { // unroll
-                            if (p * STRETCH + x < QK_DIM4) { // choose
-                                const d = p * STRETCH + x;
-                                var k = array<vec4<f32>, KEYS_AT_ONCE>();
-                                for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                                    k[c] = key4(seq, kv, g * KEYS_AT_ONCE + c, min(tile + g * KEYS_AT_ONCE + c, last_key), d);
-                                    if (QK_NORM) {
-                                        key_squares[g * KEYS_AT_ONCE + c] += dot(k[c], k[c]);
-                                    }
-                                }
-                                for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
-                                    let sum = s[g * KEYS_AT_ONCE + c];
-                                    s[g * KEYS_AT_ONCE + c] =
-                                        add_products(sum, q[4u * d], q[4u * d + 1u], q[4u * d + 2u], q[4u * d + 3u], k[c]);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        score_tile(seq, kv, tile, last_key, takes_part, lane);
 
         // ---- softmax
         var alpha = vec4<f32>(1.0);
@@ -287,82 +193,7 @@ fn attend(group: vec3<u32>, lane: u32) {
         }
 
         // ---- output
-        // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So
-        // numbers that are not finite become 0 there, and the rows that do see them become NaN at the end.
-        var own = vec4<f32>(0.0);
-        var own_spoilt = false;
-        var spoilt = array<bool, KEYS>();
-        for (var p = 0u; p < V_STRETCHES; p++) { // unroll
-            if (FENCED) { // choose
-                workgroupBarrier();
-            }
-            if (takes_part) { // choose
-                for (var x = 0u; x < STRETCH; x++) { // unroll
-                    if (p * STRETCH + x < V_DIM4) { // choose
-                        const d = p * STRETCH + x;
-                        if (BROADCAST) { // choose
-                            if (d % SPREAD == 0u) {
-                                own = load_v(row_start(params.v, seq.b, kv, seq.first_k + own_key), min(d + lane / KEYS, V_DIM4 - 1u));
-                                if (HIDES) {
-                                    let bad = not_finite(own) & vec4<bool>(boundary);
-                                    own_spoilt = own_spoilt | any(bad);
-                                    own = select(own, vec4<f32>(0.0), bad);
-                                }
-                            }
-                        }
-                        var sums = array<vec4<f32>, ROWS_PER_LANE>();
-                        for (var c = 0u; c < KEYS; c++) { // unroll
-                            var v = vec4<f32>(0.0);
-                            if (BROADCAST) { // choose
-                                v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
-                            } else {
-                                v = value4(seq, kv, c, min(tile + c, last_key), d);
-                                if (LOOKS) {
-                                    let bad = not_finite(v) & vec4<bool>(boundary);
-                                    spoilt[c] = spoilt[c] | any(bad);
-                                    v = select(v, vec4<f32>(0.0), bad);
-                                }
-                            }
-                            for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                                if (LAZY) { // choose
-                                    o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
-                                } else {
-                                    if (c == 0u) { // choose
-                                        // Added to nothing: with fma there would be a register to clear and to copy.
-                                        sums[r] = s[c][r] * v;
-                                    } else {
-                                        sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
-                                    }
-                                }
-                            }
-                        }
-                        if (!LAZY) { // choose
-                            for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
-                                o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        if (takes_part) { // choose
-            if (HIDES && boundary) {
-                if (BROADCAST) { // choose
-                    let spoiler = nan_if(own_spoilt);
-                    for (var n = 0u; n < SPREAD; n++) { // unroll
-                        for (var c = 0u; c < KEYS; c++) { // unroll
-                            let spoils = vec4<f32>(subgroupBroadcast(spoiler, c + n * KEYS));
-                            spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
-                        }
-                    }
-                } else {
-                    for (var c = 0u; c < KEYS; c++) { // unroll
-                        let spoils = vec4<f32>(nan_if(spoilt[c] | spoilt_value(c)));
-                        spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
-                    }
-                }
-            }
-        }
+        add_values(seq, kv, tile, last_key, takes_part, boundary, alpha, lane);
     }
 
     state = join(state, recent);
@@ -385,6 +216,209 @@ fn attend(group: vec3<u32>, lane: u32) {
             store_stats(row_number(seq, h, i + r), row_totals, row_max, r);
         }
     }
+    store_rows(seq, h, i, exists, inverse);
+}
+
+// Rows i .. of a head to q_rows. Returns their squared lengths, with norms.
+fn load_rows(seq: Sequence, h: u32, i: u32) -> vec4<f32> {
+    // A round loads a part of one row, PART vec4s, and puts it where it belongs: every load that is written out costs a compiler as much as
+    // many multiplications or choices. The choices stand in a branch for each part, because what LLVM takes for a stretch of text without
+    // branches grows with the square of its loads and stores.
+    var row_squares = vec4<f32>(0.0);
+    // (Row and part are counted: with n % ROWS_PER_LANE and n / ROWS_PER_LANE SwiftShader loads a wrong q where there is one row in a lane.)
+    var r = 0u;
+    var part = 0u;
+    for (var n = 0u; n < rounds(ROWS_PER_LANE * QK_PARTS); n++) {
+        let row = min(i + r, seq.count - 1u);
+        let start = row_start(params.q, seq.b, h, seq.first_q + row);
+        let factor = row_factor(seq, h, row);
+        let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
+        var numbers = array<vec4<f32>, PART>();
+        for (var x = 0u; x < PART; x++) { // unroll
+            // Dims beyond the last repeat it, and are not used.
+            let d = min(part * PART + x, QK_DIM4 - 1u);
+            numbers[x] = load_q(start, d);
+            if (QK_NORM) {
+                let counts = here & vec4<bool>(part * PART + x < QK_DIM4);
+                row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers[x], numbers[x])), counts);
+            }
+            numbers[x] *= factor;
+            if (QK_GAIN) {
+                numbers[x] *= qk_gain(h, d);
+            }
+        }
+        for (var p = 0u; p < QK_PARTS; p++) { // unroll
+            if (part == p) {
+                for (var x = 0u; x < PART; x++) { // unroll
+                    for (var e = 0u; e < 4u; e++) { // unroll
+                        q_rows[4u * (p * PART + x) + e] = select(q_rows[4u * (p * PART + x) + e], vec4<f32>(numbers[x][e]), here);
+                    }
+                }
+            }
+        }
+        r = select(r + 1u, 0u, r + 1u == ROWS_PER_LANE);
+        part += select(0u, 1u, r == 0u);
+    }
+    return row_squares;
+}
+
+// The key of which a lane loads a part, where keys are handed round. Keys beyond the end repeat the last one and are masked.
+fn own_key(tile: u32, last_key: u32, lane: u32) -> u32 {
+    return min(tile + lane % KEYS, last_key);
+}
+
+// s = q k^T of a tile.
+fn score_tile(seq: Sequence, kv: u32, tile: u32, last_key: u32, takes_part: bool, lane: u32) {
+    s = array<vec4<f32>, KEYS>();
+    key_squares = array<f32, KEYS>();
+    if (BROADCAST) { // choose
+        let own_start = row_start(params.k, seq.b, kv, seq.first_k + own_key(tile, last_key, lane));
+        var own = array<vec4<f32>, OWN_K>();
+        var own_squares = 0.0;
+        for (var d = 0u; d < OWN_K; d++) { // unroll
+            own[d] = load_k(own_start, min(d * SPREAD + lane / KEYS, QK_DIM4 - 1u));
+            if (QK_NORM) {
+                // Lanes beyond the last dim repeat it.
+                own_squares += select(0.0, dot(own[d], own[d]), d * SPREAD + lane / KEYS < QK_DIM4);
+            }
+        }
+        for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+            for (var p = 0u; p < QK_STRETCHES; p++) { // unroll
+                if (0u < FENCED * g + FENCED * p) { // choose
+                    workgroupBarrier();
+                }
+                for (var x = 0u; x < STRETCH; x++) { // unroll
+                    if (p * STRETCH + x < QK_DIM4) { // choose
+                        const d = p * STRETCH + x;
+                        for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                            let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
+                            s[g * KEYS_AT_ONCE + c] += products(q_rows[4u * d], q_rows[4u * d + 1u], q_rows[4u * d + 2u], q_rows[4u * d + 3u], k);
+                        }
+                    }
+                }
+            }
+        }
+        if (QK_NORM) {
+            for (var c = 0u; c < KEYS; c++) { // unroll
+                for (var n = 0u; n < SPREAD; n++) { // unroll
+                    key_squares[c] += subgroupBroadcast(own_squares, c + n * KEYS);
+                }
+            }
+        }
+    } else {
+        // One sum over all dims for each score: with the sums of four that handing round has, more is alive than 16 registers hold,
+        // and processors with 32 hand round.
+        for (var g = 0u; g < KEY_STEPS; g++) { // unroll
+            for (var p = 0u; p < QK_STRETCHES; p++) { // unroll
+                if (0u < FENCED * g + FENCED * p) { // choose
+                    workgroupBarrier();
+                }
+                if (takes_part) { // choose
+                    for (var x = 0u; x < STRETCH; x++) { // unroll
+                        if (p * STRETCH + x < QK_DIM4) { // choose
+                            const d = p * STRETCH + x;
+                            var k = array<vec4<f32>, KEYS_AT_ONCE>();
+                            for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                                k[c] = key4(seq, kv, g * KEYS_AT_ONCE + c, min(tile + g * KEYS_AT_ONCE + c, last_key), d);
+                                if (QK_NORM) {
+                                    key_squares[g * KEYS_AT_ONCE + c] += dot(k[c], k[c]);
+                                }
+                            }
+                            for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
+                                let sum = s[g * KEYS_AT_ONCE + c];
+                                s[g * KEYS_AT_ONCE + c] =
+                                    add_products(sum, q_rows[4u * d], q_rows[4u * d + 1u], q_rows[4u * d + 2u], q_rows[4u * d + 3u], k[c]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+// o = o * alpha + p v of a tile, with LAZY o = o + p v.
+fn add_values(seq: Sequence, kv: u32, tile: u32, last_key: u32, takes_part: bool, boundary: bool, alpha: vec4<f32>, lane: u32) {
+    // Where some rows do not see some keys, these have weight 0, and whatever v holds, NaN too, must not reach those rows. So
+    // numbers that are not finite become 0 there, and the rows that do see them become NaN at the end.
+    var own = vec4<f32>(0.0);
+    var own_spoilt = false;
+    var spoilt = array<bool, KEYS>();
+    for (var p = 0u; p < V_STRETCHES; p++) { // unroll
+        if (FENCED) { // choose
+            workgroupBarrier();
+        }
+        if (takes_part) { // choose
+            for (var x = 0u; x < STRETCH; x++) { // unroll
+                if (p * STRETCH + x < V_DIM4) { // choose
+                    const d = p * STRETCH + x;
+                    if (BROADCAST) { // choose
+                        if (d % SPREAD == 0u) {
+                            own = load_v(row_start(params.v, seq.b, kv, seq.first_k + own_key(tile, last_key, lane)), min(d + lane / KEYS, V_DIM4 - 1u));
+                            if (HIDES) {
+                                let bad = not_finite(own) & vec4<bool>(boundary);
+                                own_spoilt = own_spoilt | any(bad);
+                                own = select(own, vec4<f32>(0.0), bad);
+                            }
+                        }
+                    }
+                    var sums = array<vec4<f32>, ROWS_PER_LANE>();
+                    for (var c = 0u; c < KEYS; c++) { // unroll
+                        var v = vec4<f32>(0.0);
+                        if (BROADCAST) { // choose
+                            v = subgroupBroadcast(own, c + d % SPREAD * KEYS);
+                        } else {
+                            v = value4(seq, kv, c, min(tile + c, last_key), d);
+                            if (LOOKS) {
+                                let bad = not_finite(v) & vec4<bool>(boundary);
+                                spoilt[c] = spoilt[c] | any(bad);
+                                v = select(v, vec4<f32>(0.0), bad);
+                            }
+                        }
+                        for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                            if (LAZY) { // choose
+                                o[r * PART * V_PARTS + d] = fma(vec4<f32>(s[c][r]), v, o[r * PART * V_PARTS + d]);
+                            } else {
+                                if (c == 0u) { // choose
+                                    // Added to nothing: with fma there would be a register to clear and to copy.
+                                    sums[r] = s[c][r] * v;
+                                } else {
+                                    sums[r] = fma(vec4<f32>(s[c][r]), v, sums[r]);
+                                }
+                            }
+                        }
+                    }
+                    if (!LAZY) { // choose
+                        for (var r = 0u; r < ROWS_PER_LANE; r++) { // unroll
+                            o[r * PART * V_PARTS + d] = fma(o[r * PART * V_PARTS + d], vec4<f32>(alpha[r]), sums[r]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if (takes_part) { // choose
+        if (HIDES && boundary) {
+            if (BROADCAST) { // choose
+                let spoiler = nan_if(own_spoilt);
+                for (var n = 0u; n < SPREAD; n++) { // unroll
+                    for (var c = 0u; c < KEYS; c++) { // unroll
+                        let spoils = vec4<f32>(subgroupBroadcast(spoiler, c + n * KEYS));
+                        spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
+                    }
+                }
+            } else {
+                for (var c = 0u; c < KEYS; c++) { // unroll
+                    let spoils = vec4<f32>(nan_if(spoilt[c] | spoilt_value(c)));
+                    spoilt_rows += select(spoils, vec4<f32>(0.0), s[c] == vec4<f32>(0.0));
+                }
+            }
+        }
+    }
+}
+
+// Rows i .. of a head from o, times their factors.
+fn store_rows(seq: Sequence, h: u32, i: u32, exists: bool, inverse: vec4<f32>) {
     // A part of one row a round, as q was loaded. (Places are told by one comparison: && is a branch, and with one for each vec4 of o
     // SwiftShader compiles for minutes.)
     for (var n = 0u; n < rounds(ROWS_PER_LANE * V_PARTS); n++) {

@@ -566,7 +566,8 @@ fn choose(problem: &Problem, caps: &Caps, options: &PlanOptions) -> Result<Choic
         None => {
             let rows = match options.tile_mask {
                 Some(TileMask::Classified) => Err("classes of mask tiles were asked for".to_owned()),
-                _ => RowTiles::is_preferred(&problem.shape, caps).and_then(|()| RowTiles::choose(problem, caps)),
+                _ => RowTiles::is_preferred(&problem.shape, caps)
+                    .and_then(|()| RowTiles::choose(problem, caps)),
             };
             let remark =
                 MatrixTiles::not_unasked(problem, caps).map(|why| format!("; {why}")).unwrap_or_default();

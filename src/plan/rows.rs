@@ -260,7 +260,8 @@ impl RowTiles {
     pub(crate) fn flops_per_dispatch(&self, shape: &Shape, caps: &Caps) -> u64 {
         let is_fast = self.movement == KeyMovement::Staged && caps.loads_once;
         let products = (u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v)) / 8;
-        caps.flops_per_dispatch() * if is_fast { (products.clamp(1, 8) * u64::from(self.rows) / 4).max(1) } else { 1 }
+        caps.flops_per_dispatch()
+            * if is_fast { (products.clamp(1, 8) * u64::from(self.rows) / 4).max(1) } else { 1 }
     }
 
     /// With workgroups as large as there are rows for, as long as all threads of the processor have some at a time: of the whole problem, and
@@ -361,7 +362,9 @@ impl RowTiles {
             return Err(format!("head dim {widest} is beyond the {WIDEST} that it is written out for"));
         }
         if dropout.is_some() && rows_of_lane(shape) != 4 {
-            return Err(format!("dropout draws for four rows at a time, and head dim {widest} leaves a lane fewer"));
+            return Err(format!(
+                "dropout draws for four rows at a time, and head dim {widest} leaves a lane fewer"
+            ));
         }
         Ok(())
     }

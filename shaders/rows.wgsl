@@ -9,7 +9,7 @@
 // The last two need no feature.
 //
 // For each tile of keys
-//   1. scores:  s = q k^T, KEYS_AT_ONCE keys at a time: 4 * KEYS_AT_ONCE sums, which with what they are made from should fit the
+//   1. scores:  s = q k^T, KEYS_AT_ONCE keys at a time: ROWS_PER_LANE * KEYS_AT_ONCE sums, which with what they are made from should fit the
 //               registers of the processor.
 //   2. softmax: a lane has all scores of its rows. Nothing is exchanged.
 //   3. output:  o = o * alpha + p v, a vec4 of columns after the other with all keys of the tile.
@@ -33,19 +33,20 @@ const HIDES = POSITIONS || CONTENTS || BIAS;
 // Whether every lane looks for values that are not finite by itself: staged ones have been looked at.
 const LOOKS = HIDES && !STAGED;
 
-// A lane's registers. They belong to no function, so that there can be several: what naga does to one grows with the square of its text.
-//   q_rows  by dim, times its factor; a vec4 holds four rows, of which ROWS_PER_LANE are this lane's. Rows beyond the end repeat the last one
-//   s       by key: scores, then weights
+// A lane's registers, at most the 8192 bytes that WGSL promises for all of them. They belong to no function, so that there can be several: what naga does
+// to one grows with the square of its text.
+//   q_rows  by dim, times its factor: of all rows of the lane, see rows_q_*.wgsl. Rows beyond the end repeat the last one
+//   s       by key: scores, then weights. A vec4 holds four rows, of which ROWS_PER_LANE are this lane's
 //   o       by row, then by vec4 of columns
-var<private> q_rows: array<vec4<f32>, 4u * PART * QK_PARTS>;
-var<private> s: array<vec4<f32>, KEYS>;
-var<private> o: array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>;
+var<private> q_rows: array<Q, 4u * PART * QK_PARTS> = array<Q, 4u * PART * QK_PARTS>();
+var<private> s: array<vec4<f32>, KEYS> = array<vec4<f32>, KEYS>();
+var<private> o: array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS> = array<vec4<f32>, ROWS_PER_LANE * PART * V_PARTS>();
 
 // By key, with norms: the squared length of k.
-var<private> key_squares: array<f32, KEYS>;
+var<private> key_squares: array<f32, KEYS> = array<f32, KEYS>();
 
 // NaN in rows that see a value that is not finite.
-var<private> spoilt_rows: vec4<f32>;
+var<private> spoilt_rows: vec4<f32> = vec4<f32>(0.0);
 
 fn attend(group: vec3<u32>, lane: u32) {
     let number = group_number(group, params.groups_x);
@@ -232,13 +233,13 @@ fn load_rows(seq: Sequence, h: u32, i: u32) -> vec4<f32> {
         let row = min(i + r, seq.count - 1u);
         let start = row_start(params.q, seq.b, h, seq.first_q + row);
         let factor = row_factor(seq, h, row);
-        let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
         var numbers = array<vec4<f32>, PART>();
         for (var x = 0u; x < PART; x++) { // unroll
             // Dims beyond the last repeat it, and are not used.
             let d = min(part * PART + x, QK_DIM4 - 1u);
             numbers[x] = load_q(start, d);
             if (QK_NORM) {
+                let here = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(r);
                 let counts = here & vec4<bool>(part * PART + x < QK_DIM4);
                 row_squares += select(vec4<f32>(0.0), vec4<f32>(dot(numbers[x], numbers[x])), counts);
             }
@@ -251,7 +252,7 @@ fn load_rows(seq: Sequence, h: u32, i: u32) -> vec4<f32> {
             if (part == p) {
                 for (var x = 0u; x < PART; x++) { // unroll
                     for (var e = 0u; e < 4u; e++) { // unroll
-                        q_rows[4u * (p * PART + x) + e] = select(q_rows[4u * (p * PART + x) + e], vec4<f32>(numbers[x][e]), here);
+                        q_rows[4u * (p * PART + x) + e] = with_row(q_rows[4u * (p * PART + x) + e], r, numbers[x][e]);
                     }
                 }
             }
@@ -292,7 +293,7 @@ fn score_tile(seq: Sequence, kv: u32, tile: u32, last_key: u32, takes_part: bool
                         const d = p * STRETCH + x;
                         for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
                             let k = subgroupBroadcast(own[d / SPREAD], g * KEYS_AT_ONCE + c + d % SPREAD * KEYS);
-                            s[g * KEYS_AT_ONCE + c] += products(q_rows[4u * d], q_rows[4u * d + 1u], q_rows[4u * d + 2u], q_rows[4u * d + 3u], k);
+                            s[g * KEYS_AT_ONCE + c] += q_products(q_rows[4u * d], q_rows[4u * d + 1u], q_rows[4u * d + 2u], q_rows[4u * d + 3u], k);
                         }
                     }
                 }
@@ -327,7 +328,7 @@ fn score_tile(seq: Sequence, kv: u32, tile: u32, last_key: u32, takes_part: bool
                             for (var c = 0u; c < KEYS_AT_ONCE; c++) { // unroll
                                 let sum = s[g * KEYS_AT_ONCE + c];
                                 s[g * KEYS_AT_ONCE + c] =
-                                    add_products(sum, q_rows[4u * d], q_rows[4u * d + 1u], q_rows[4u * d + 2u], q_rows[4u * d + 3u], k[c]);
+                                    add_q_products(sum, q_rows[4u * d], q_rows[4u * d + 1u], q_rows[4u * d + 2u], q_rows[4u * d + 3u], k[c]);
                             }
                         }
                     }

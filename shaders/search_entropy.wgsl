@@ -11,7 +11,7 @@ struct Search {
 }
 
 // Private to the thread, and not handed from function to function: compilers are slow to take copies of it apart.
-var<private> search: Search;
+var<private> search: Search = Search();
 
 fn is_found() -> vec4<bool> {
     return search.done;

@@ -56,7 +56,7 @@ pub(crate) fn source(key: &PipelineKey) -> String {
     }
     if let Some(rows) = &key.rows {
         let spread = (rows.lanes / rows.keys).max(1);
-        let part = qk_dim4.max(v_dim4).div_ceil(rows::PARTS).clamp(1, rows::MOST_OF_PART);
+        let [qk_parts, v_parts] = rows::parts(key.head_dim_qk, key.head_dim_v);
         let stretch = if rows.fenced { rows::STRETCH } else { qk_dim4.max(v_dim4) };
         numbers.extend([
             ("ROWS_PER_LANE", rows.rows),
@@ -67,9 +67,9 @@ pub(crate) fn source(key: &PipelineKey) -> String {
             ("SPREAD", spread),
             ("OWN_K", qk_dim4.div_ceil(spread)),
             // vec4s of a row of q or out that are loaded or stored at a time, and how many times that takes.
-            ("PART", part),
-            ("QK_PARTS", qk_dim4.div_ceil(part)),
-            ("V_PARTS", v_dim4.div_ceil(part)),
+            ("PART", rows::part(qk_dim4, v_dim4)),
+            ("QK_PARTS", qk_parts),
+            ("V_PARTS", v_parts),
             // vec4s of a row of q or out between two barriers of a tile.
             ("STRETCH", stretch),
             ("QK_STRETCHES", qk_dim4.div_ceil(stretch)),
@@ -296,6 +296,11 @@ fn modules(key: &PipelineKey) -> Vec<&'static str> {
         ]),
         Kernel::Rows => modules.extend([
             include_str!("../shaders/key_tiles.wgsl"),
+            if key.rows.is_some_and(|rows| rows.rows == 1) {
+                include_str!("../shaders/rows_q_one.wgsl")
+            } else {
+                include_str!("../shaders/rows_q_many.wgsl")
+            },
             include_str!("../shaders/rows.wgsl"),
             include_str!("../shaders/not_finite.wgsl"),
             match key.rows.map(|rows| rows.movement) {

@@ -1,6 +1,6 @@
 //! What a plan of attention needs of a device.
 
-use super::rows::PARTS;
+use super::rows::parts;
 use super::{KeyMovement, MatrixTiles, Plan, Tables};
 use crate::caps::Caps;
 use crate::error::{Error, Result};
@@ -150,7 +150,8 @@ fn iterations(key: &PipelineKey, problem_keys: u32) -> u64 {
         let staging =
             if rows.movement == KeyMovement::Staged { vec4s.div_ceil(rows.lanes.into()) + 1 } else { 0 };
         // Tiles of keys; parts of the rows of q and of out.
-        return seq_k.div_ceil(rows.keys.into()) * (1 + staging) + 1 + 2 * (u64::from(rows.rows * PARTS) + 1);
+        let parts: u32 = parts(key.head_dim_qk, key.head_dim_v).into_iter().sum();
+        return seq_k.div_ceil(rows.keys.into()) * (1 + staging) + 1 + u64::from(rows.rows * parts) + 2;
     }
     if let Some(matrix) = &key.matrix {
         return matrix_iterations(key, matrix, seq_k, passes);

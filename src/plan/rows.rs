@@ -45,7 +45,7 @@ impl KeyMovement {
 pub struct RowTiles {
     /// Lanes of a workgroup: a power of two, with [`KeyMovement::Broadcast`] the device's subgroup size.
     pub lanes: u32,
-    /// Query rows of a lane, 1 to 4.
+    /// Query rows of a lane, 1 to 4: with dropout 4, and of wide heads so few that q and out of a lane fit 8192 bytes.
     pub rows: u32,
     /// Keys of a tile: a power of two, at most 16, with [`KeyMovement::Broadcast`] at most `lanes`.
     pub keys: u32,
@@ -67,14 +67,17 @@ pub struct RowTiles {
 /// bounds them is the time to compile, which grows faster than they do.
 const NUMBERS: u64 = 1024;
 
-/// The same for sizes that were asked for.
-const MOST_NUMBERS: u64 = 1536;
+/// Bytes of all registers of a lane: what WGSL promises for private variables.
+const PRIVATE_BYTES: u64 = 8192;
 
-/// The widest head. Beyond, one row in a lane is more than [`NUMBERS`].
+/// The most keys of a tile.
+const MOST_KEYS: u32 = 16;
+
+/// The widest head.
 const WIDEST: u32 = 512;
 
-/// The widest head that the planner brings here unasked. Up to there one variant takes no longer to compile than those of 128 dims: on Mesa before 26, which
-/// needs twice as much text for the same, it takes 9 seconds at 512, and SwiftShader 5 to 10 at 256, for a half of the tiled kernel's time.
+/// The widest head that the planner brings here unasked: on Mesa before 26, which needs twice as much text for the same, more takes 9 seconds to compile, and
+/// on SwiftShader 256 take 5 to 10, for a half of the tiled kernel's time.
 fn widest_preferred(caps: &Caps) -> u32 {
     match (caps.is_llvmpipe, caps.loads_once) {
         (true, true) => WIDEST,
@@ -86,7 +89,23 @@ fn widest_preferred(caps: &Caps) -> u32 {
 /// Query rows of a lane: with the vec4s of four rows that the shared modules work on, four are the most there are.
 fn rows_of_lane(shape: &Shape) -> u32 {
     let numbers_of_row = u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v);
-    [4, 2].into_iter().find(|&rows| u64::from(rows) * numbers_of_row <= NUMBERS).unwrap_or(1)
+    let fits = |&rows: &u32| {
+        u64::from(rows) * numbers_of_row <= NUMBERS && private_bytes(shape, rows, MOST_KEYS) <= PRIVATE_BYTES
+    };
+    [4, 2].into_iter().find(fits).unwrap_or(1)
+}
+
+/// Bytes of a lane's registers: one line for each variable of `shaders/rows.wgsl`.
+fn private_bytes(shape: &Shape, rows: u32, keys: u32) -> u64 {
+    let [qk, v] = [shape.head_dim_qk, shape.head_dim_v].map(|dim| dim.div_ceil(4));
+    let part = part(qk, v);
+    let padded = |dim4: u32| 16 * u64::from(dim4.next_multiple_of(part));
+    let q_rows = padded(qk) * if rows == 1 { 1 } else { 4 };
+    let o = padded(v) * u64::from(rows);
+    let s = 16 * u64::from(keys);
+    let key_squares = 4 * u64::from(keys);
+    let spoilt_rows = 16;
+    q_rows + o + s + key_squares + spoilt_rows
 }
 
 /// Lanes of a workgroup where there is no subgroup to fit: what processors do at a time.
@@ -95,7 +114,7 @@ const LANES: u32 = 8;
 /// The most lanes of a workgroup that stages its keys, which shares the cost of fetching them: beyond, nothing more was gained.
 const MOST_STAGED_LANES: u32 = 128;
 
-/// Keys whose scores are summed side by side, where a processor may have no more than 16 registers: with the rows of a lane eight sums, which
+/// Keys whose scores are summed side by side, where a processor may have no more than 16 registers: with four rows in a lane eight sums, which
 /// fit there with what they are made from.
 const KEYS_AT_ONCE: u32 = 2;
 
@@ -113,9 +132,16 @@ pub(crate) const STRETCH: u32 = 8;
 /// Keys of a tile, where nothing is known of how much text a processor takes well.
 const KEYS: u32 = 2;
 
-/// Parts in which a row of q is loaded and one of out is stored, by one piece of text; and vec4s of such a part, at most, for which there are more.
-pub(crate) const PARTS: u32 = 4;
-pub(crate) const MOST_OF_PART: u32 = 8;
+/// vec4s of a part of q or out, of so many each: what one piece of text loads or stores. Four parts make a head, or more of eight vec4s.
+pub(crate) fn part(qk_dim4: u32, v_dim4: u32) -> u32 {
+    qk_dim4.max(v_dim4).div_ceil(4).clamp(1, 8)
+}
+
+/// Parts of a row of q, and of one of out.
+pub(crate) fn parts(head_dim_qk: u32, head_dim_v: u32) -> [u32; 2] {
+    let dims = [head_dim_qk, head_dim_v].map(|dim| dim.div_ceil(4));
+    dims.map(|dim4| dim4.div_ceil(part(dims[0], dims[1])))
+}
 
 impl RowTiles {
     /// Rows of a workgroup.
@@ -143,7 +169,7 @@ impl RowTiles {
     /// Refuses sizes that do not fit together or that the device does not have.
     pub(crate) fn check(&self, problem: &Problem, caps: &Caps) -> Result<()> {
         let is_broadcast = self.movement == KeyMovement::Broadcast;
-        let most_keys = if is_broadcast { 16.min(self.lanes) } else { 16 };
+        let most_keys = if is_broadcast { MOST_KEYS.min(self.lanes) } else { MOST_KEYS };
         let powers = [
             ("rows.lanes", self.lanes, 128, "a small power of two"),
             (
@@ -162,12 +188,11 @@ impl RowTiles {
         if !(1..=4).contains(&self.rows) {
             return Err(Error::value("rows.rows", self.rows, "1 to 4"));
         }
-        let numbers_of_row = u64::from(problem.shape.head_dim_qk) + u64::from(problem.shape.head_dim_v);
-        if u64::from(self.rows) * numbers_of_row > MOST_NUMBERS {
+        if private_bytes(&problem.shape, self.rows, self.keys) > PRIVATE_BYTES {
             return Err(Error::value(
                 "rows.rows",
                 self.rows,
-                "so few that rows times the head dims of q and of v is at most 1536: more compiles for minutes",
+                "so few that q and out of a lane fit the 8192 bytes that WGSL promises",
             ));
         }
         if problem.dropout.is_some() && self.rows != 4 {
@@ -252,6 +277,12 @@ impl RowTiles {
             // Staging has barriers in any case, and lanes to share their cost.
             fenced: movement == KeyMovement::Staged,
         }
+    }
+
+    /// Whether it compiles within seconds, or so it did: what the tuner tries.
+    pub(crate) fn compiles_soon(&self, shape: &Shape) -> bool {
+        let numbers_of_row = u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v);
+        u64::from(self.rows) * u64::from(self.keys) * numbers_of_row <= 8 * NUMBERS
     }
 
     /// Operations after which a dispatch is cut in two. Where one address for all lanes is one load, staging is at least eight times as fast as what
@@ -362,9 +393,9 @@ impl RowTiles {
             return Err(format!("head dim {widest} is beyond the {WIDEST} that it is written out for"));
         }
         if dropout.is_some() && rows_of_lane(shape) != 4 {
-            return Err(format!(
-                "dropout draws for four rows at a time, and head dim {widest} leaves a lane fewer"
-            ));
+            return Err(
+                "dropout draws for four rows at a time, and heads so wide leave a lane fewer".to_owned()
+            );
         }
         Ok(())
     }
@@ -406,7 +437,8 @@ impl RowTiles {
 /// `keys + 1` head dims, and the last of it is shared by more keys where there are more. But beyond some length of text a call takes a third longer, as if
 /// a cache of instructions had overflown (docs/performance.md). With AVX-512 that was measured to be at some 290 numbers on llvmpipe of Mesa 26.2, and at 150
 /// of 22.3, which needs twice as much text for each. Processors other than x86 are taken to be alike. Where nothing fits, two keys were faster with AVX-512,
-/// and one with AVX2, where it also compiles a third faster.
+/// and one with AVX2, where it also compiles a third faster. Wide heads, with fewer rows in a lane and less text for each number, are taken to be alike; they
+/// were measured with AVX2 only.
 fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
     if !caps.is_llvmpipe {
         return KEYS;
@@ -415,7 +447,7 @@ fn keys_handed_round(shape: &Shape, caps: &Caps) -> u32 {
     let text = |keys: u32| {
         let scores = u64::from(keys) * u64::from(shape.head_dim_qk);
         let output = (u64::from(keys) + 2) * u64::from(shape.head_dim_v);
-        (scores + output) / 2
+        (scores + output) * u64::from(rows_of_lane(shape)) / (4 * 2)
     };
     let one_by_one_ends = u64::from(shape.seq_k) + 100 < caps.loop_iterations();
     let may_be = |keys: u32| keys > 1 || one_by_one_ends;

@@ -283,7 +283,9 @@ impl Search<'_> {
             return Ok(None);
         }
         'climb: loop {
-            for next in neighbours(&here) {
+            let shape = self.work.problem().shape;
+            let compiles_soon = |next: &PlanOptions| next.rows.is_none_or(|rows| rows.compiles_soon(&shape));
+            for next in neighbours(&here).into_iter().filter(compiles_soon) {
                 if self.near_roof() {
                     return Ok(Some(Stop::Roof));
                 }

@@ -78,9 +78,12 @@ fn wide_heads_in_every_movement() {
         .with_q_len()
         .with_kv_len();
     problem.stats = Stats::ALL;
-    let mut case = Case::new(problem, 5);
+    let mut case = Case::new(problem, 12);
     case.set(Tensor::V, [0, 0, 30, 139], f32::NAN);
     let truth = case.truth();
+    // Rows of one head that see the key, and others that do not.
+    let spoilt = |row: usize| truth.out[row * 140 + 139].value.is_nan();
+    assert!((0..21).any(spoilt) && !(0..21).all(spoilt));
     let subgroup = gpu.attention.caps().subgroup_size;
     for (movement, lanes, rows) in [
         (KeyMovement::Uniform, 8, 1),

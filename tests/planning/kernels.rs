@@ -249,6 +249,8 @@ fn wide_heads_leave_a_lane_fewer_rows() {
         ([257, 256], Some(1), None, None),
         ([512, 512], Some(1), None, None),
         ([513, 8], None, None, None),
+        // Two rows of q alone are 8064 bytes.
+        ([504, 8], Some(1), None, None),
     ] {
         let got = [&new, &old, &other].map(|caps| rows(dims, caps));
         assert_eq!(got, [on_new, on_old, elsewhere], "head dims {dims:?}");
@@ -262,6 +264,13 @@ fn wide_heads_leave_a_lane_fewer_rows() {
         Plan::new(&plain([1, 4, 4, 512, 512, d, d]), &old, &PlanOptions::rows(tiles))
     };
     assert!(asked(256, 3).is_ok() && asked(512, 1).is_ok());
+    // Where lanes gather, keys are handed round: one at a time, as of 128 dims, because half as many rows are half as much text.
+    let mut gathers = new.clone();
+    gathers.gathers = true;
+    for dim in [128, 256, 512] {
+        let tiles = plan(&plain([1, 4, 4, 512, 512, dim, dim]), &gathers).rows().unwrap();
+        assert_eq!((tiles.movement, tiles.keys), (KeyMovement::Broadcast, 1), "head dim {dim}");
+    }
     for (d, rows) in [(256, 4), (512, 2)] {
         let error = asked(d, rows).unwrap_err();
         assert!(matches!(&error, Error::Value { field: "rows.rows", .. }), "{error}");

@@ -78,12 +78,14 @@ fn wide_heads_in_every_movement() {
         .with_q_len()
         .with_kv_len();
     problem.stats = Stats::ALL;
-    let mut case = Case::new(problem, 12);
-    case.set(Tensor::V, [0, 0, 30, 139], f32::NAN);
+    let case = Case::new(problem, 12);
     let truth = case.truth();
-    // Rows of one head that see the key, and others that do not.
-    let spoilt = |row: usize| truth.out[row * 140 + 139].value.is_nan();
-    assert!((0..21).any(spoilt) && !(0..21).all(spoilt));
+    // The same with a value that is no number. It has rows of one head that see it, and others that do not.
+    let mut spoilt = case.clone();
+    spoilt.set(Tensor::V, [0, 0, 30, 139], f32::NAN);
+    let is_spoilt: Vec<bool> = spoilt.truth().out.iter().map(|x| x.value.is_nan()).collect();
+    let of_head = |row: usize| is_spoilt[row * 140 + 139];
+    assert!((0..21).any(of_head) && !(0..21).all(of_head));
     let subgroup = gpu.attention.caps().subgroup_size;
     for (movement, lanes, rows) in [
         (KeyMovement::Uniform, 8, 1),
@@ -105,6 +107,12 @@ fn wide_heads_in_every_movement() {
             };
             let plan = plan(gpu, &case.problem, &PlanOptions::rows(tiles));
             assert_right(gpu, &plan, &case, &truth, &run_plan(gpu, &plan, &case));
+            let got = run_plan(gpu, &plan, &spoilt).out;
+            // All of a row that sees it may be NaN, nothing of one that does not.
+            for (row, numbers) in got.chunks(140).enumerate() {
+                assert_eq!(numbers[139].is_finite(), !of_head(row), "row {row}, {plan}");
+                assert!(of_head(row) || numbers.iter().all(|x| x.is_finite()), "row {row}, {plan}");
+            }
         }
     }
 }

@@ -76,14 +76,10 @@ const MOST_KEYS: u32 = 16;
 /// The widest head.
 const WIDEST: u32 = 512;
 
-/// The widest head that the planner brings here unasked: on Mesa before 26, which needs twice as much text for the same, more takes 9 seconds to compile, and
-/// on SwiftShader 256 take 5 to 10, for a half of the tiled kernel's time.
+/// The widest head that the planner brings here unasked: where it was measured to be worth its first call. (On SwiftShader 256 dims take 5 to 10
+/// seconds to compile, for a half of the tiled kernel's time.)
 fn widest_preferred(caps: &Caps) -> u32 {
-    match (caps.is_llvmpipe, caps.loads_once) {
-        (true, true) => WIDEST,
-        (true, false) => 256,
-        _ => 128,
-    }
+    if caps.is_llvmpipe { WIDEST } else { 128 }
 }
 
 /// Query rows of a lane: with the vec4s of four rows that the shared modules work on, four are the most there are.

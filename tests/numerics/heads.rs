@@ -63,7 +63,7 @@ fn wide_heads_of_whole_rows() {
     let gpu = gpu!();
     // Four rows in a lane, two, and one. The widest where the planner takes them by itself: elsewhere they compile for long.
     let mut dims = vec![(33, 33), (64, 64), (127, 127), (128, 128), (192, 128), (256, 256), (9, 300)];
-    if gpu.attention.caps().loads_once {
+    if gpu.attention.caps().is_llvmpipe {
         dims.extend([(320, 320), (512, 512)]);
     }
     for (qk, v) in dims {

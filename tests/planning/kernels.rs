@@ -246,18 +246,18 @@ fn wide_heads_leave_a_lane_fewer_rows() {
         ([129, 128], Some(2), Some(2), None),
         ([192, 128], Some(2), Some(2), None),
         ([256, 256], Some(2), Some(2), None),
-        ([257, 256], Some(1), None, None),
-        ([512, 512], Some(1), None, None),
+        ([257, 256], Some(1), Some(1), None),
+        ([512, 512], Some(1), Some(1), None),
         ([513, 8], None, None, None),
         // Two rows of q alone are 8064 bytes.
-        ([504, 8], Some(1), None, None),
+        ([504, 8], Some(1), Some(1), None),
     ] {
         let got = [&new, &old, &other].map(|caps| rows(dims, caps));
         assert_eq!(got, [on_new, on_old, elsewhere], "head dims {dims:?}");
     }
-    let told = plan(&plain([1, 4, 4, 512, 512, 300, 300]), &old);
+    let told = plan(&plain([1, 4, 4, 512, 512, 300, 300]), &other);
     assert_eq!(told.kernel(), Kernel::Tiled);
-    assert!(told.reason().contains("head dim 300 is beyond the 256"), "{told}");
+    assert!(told.reason().contains("head dim 300 is beyond the 128"), "{told}");
     // It can be asked for, with what compiles within seconds.
     let asked = |d, rows| {
         let tiles = RowTiles { rows, ..plan(&plain([1, 4, 4, 512, 512, 64, 64]), &old).rows().unwrap() };

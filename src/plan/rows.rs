@@ -276,6 +276,7 @@ impl RowTiles {
     }
 
     /// Whether it compiles within seconds, or so it did: what the tuner tries.
+    #[cfg(feature = "measure")]
     pub(crate) fn compiles_soon(&self, shape: &Shape) -> bool {
         let numbers_of_row = u64::from(shape.head_dim_qk) + u64::from(shape.head_dim_v);
         u64::from(self.rows) * u64::from(self.keys) * numbers_of_row <= 8 * NUMBERS
